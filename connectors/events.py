@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.string_columns import CategoricalColumn, StringColumn
+from connectors.columns.strings import CategoricalColumn, StringColumn
 
 Position: TypeAlias = "dict[str, Any]"
 """A small JSON object: everything before it has been returned (source) or is durable (sink)."""

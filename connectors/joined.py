@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.errors import ConnectorError
 from connectors.events import Batch, LateLabels, Origins, Position
 from connectors.progress import BatchProgress, place_of
 from connectors.streams import Source
-from connectors.string_columns import CategoricalColumn, StringColumn
 
 _LOOK_S = 0.05  # seconds between polls of a stream at its end while the other has data
 _NOTHING = np.zeros(0, np.int64)

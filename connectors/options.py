@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from connectors.cells import MISSING, MISSING_NUMBERS
+from connectors.columns.cells import MISSING, MISSING_NUMBERS
+from connectors.columns.spelling import Spelling, declared
 from connectors.errors import ConnectorError
-from connectors.spelling import Spelling, declared
 
 N = TypeVar("N", int, float)
 

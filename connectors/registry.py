@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from connectors.compression import uncompressed_name
 from connectors.errors import ConnectorError
-from connectors.file_lists import is_several
+from connectors.files.lists import is_several
 from connectors.options import Options, check_address, is_remote, printable, split_url, split_urls
 from connectors.streams import Sink, Source
+from connectors.text.compression import uncompressed_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +111,24 @@ _SQL_MEANING = ("table", "query", "cursor", *_MEANING)
 
 # In the order of messages and help.
 _table = [
-    Connector("csv", "format_csv:open_csv", "format_csv:write_csv", suffixes=(".csv",), piped=True),
-    Connector("tsv", "format_csv:open_tsv", "format_csv:write_tsv", suffixes=(".tsv",), piped=True),
+    Connector("csv", "text.csv:open_csv", "text.csv:write_csv", suffixes=(".csv",), piped=True),
+    Connector("tsv", "text.csv:open_tsv", "text.csv:write_tsv", suffixes=(".tsv",), piped=True),
     Connector(
         "jsonl",
-        "format_json:open_json",
-        "format_json:write_json",
+        "text.json:open_json",
+        "text.json:write_json",
         suffixes=(".jsonl", ".ndjson", ".json"),
         aliases=("json",),
         piped=True,
     ),
     Connector(
         "libsvm",
-        "format_libsvm:open_libsvm",
+        "text.libsvm:open_libsvm",
         suffixes=(".libsvm", ".svmlight", ".svm"),
         aliases=("svmlight",),
         labelled=True,
     ),
-    Connector("arff", "format_arff:open_arff", suffixes=(".arff",), labelled=True),
+    Connector("arff", "text.arff:open_arff", suffixes=(".arff",), labelled=True),
     Connector(
         "parquet",
         "arrow.parquet:ParquetSource",
@@ -158,7 +158,7 @@ _table = [
         aliases=("postgres://",),
         meaning=_SQL_MEANING,
     ),
-    Connector("null:", sink="sinks:open_null", scheme="null:"),
+    Connector("null:", sink="outputs.files:open_null", scheme="null:"),
 ]
 
 
@@ -246,7 +246,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
         ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet.
-        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.many_files`. The types of columns are those
+        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.files.many`. The types of columns are those
         of the first file.
         - A file of a web server (``https://``), an object store (``s3://``, ``gs://``, ``az://``) or an SFTP server
         (``sftp://``). Options of web addresses follow a ``#`` instead of ``?``.
@@ -269,7 +269,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         `time_format` is the format of all times, as for `datetime.strptime`.
         - Missing values: `missing` lists texts that are missing labels or features, in addition to the empty text. The
         default is ``?``, NA, NaN, null and None, in any case.
-        - CSV: `delimiter`, `quote`, `escape`, `comment`, `skip_rows` (see `connectors.format_csv.Dialect`), `header`
+        - CSV: `delimiter`, `quote`, `escape`, `comment`, `skip_rows` (see `connectors.text.csv.Dialect`), `header`
         (default yes), `names` (with ``header=no``).
         - JSON: `late_label` (default no) allows the label to be absent from the first 1,000 events. Otherwise the name
         is treated as misspelt.
@@ -302,7 +302,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
     path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"
     asked = Options(printable(path), query | {key: value for key, value in options.items() if value is not None})
     if len(paths) > 1 or is_several(path):
-        from connectors.many_files import ManyFilesSource
+        from connectors.files.many import ManyFilesSource
 
         return ManyFilesSource(paths, asked, exclude)
     connector = connector_of(path, asked)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.strings import CategoricalColumn, numbers_of
 from connectors.notices import Notice
-from connectors.string_columns import CategoricalColumn, numbers_of
 from streamsvm.frames import eager
 
 if TYPE_CHECKING:

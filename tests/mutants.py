@@ -34,14 +34,17 @@ _SLACK_S = 30.0  # for a mutant, in addition to three times the time of all its 
 _HEAVY = "numpy numba scipy.sparse scipy.optimize pyarrow.parquet pandas river.base hypothesis orjson kafka sklearn"
 
 _POWER = "tests/faults/test_power.py::test_"
-_SINKS = ("tests/connectors/test_sinks.py", f"{_POWER}rows_that_a_sink_has_flushed_are_durable")
+_SINKS = ("tests/connectors/outputs/test_files.py", f"{_POWER}rows_that_a_sink_has_flushed_are_durable")
 _LATE = ("tests/delayed/test_join.py", "tests/delayed/test_classifier.py", "tests/delayed/test_budget.py")
 _BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/kafka/test_ambiguous.py")
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
-    "sinks": ("connectors/sinks.py", _SINKS),
+    "sinks": ("connectors/outputs/files.py", _SINKS),
     "parquet": ("connectors/arrow/parquet_sink.py", _SINKS),
-    "results": ("connectors/results.py", ("connectors/results.py", "tests/run/test_overwriting.py", *_SINKS)),
+    "results": (
+        "connectors/outputs/results.py",
+        ("connectors/outputs/results.py", "tests/run/test_overwriting.py", *_SINKS),
+    ),
     "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
     "join": ("streamsvm/delayed/join.py", _LATE),
     "store": ("streamsvm/delayed/store.py", _LATE),

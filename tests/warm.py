@@ -11,7 +11,7 @@ import pytest
 import river.naive_bayes
 import scipy.sparse
 
-import connectors.sinks
+import connectors.outputs.files
 import streamsvm.cli
 import streamsvm.run.start
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.cells import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
-from connectors.string_columns import CategoricalColumn, StringColumn
+from connectors.columns.cells import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
+from connectors.columns.strings import CategoricalColumn, StringColumn
 
 # Column kinds for `ArrowCells.read`: numbers with NaN if missing; times as integer milliseconds, or as text if a value
 # has another form; mostly distinct texts; repeated texts, each stored once; a list of texts.

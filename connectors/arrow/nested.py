@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from connectors.nested import list_notice, nested_options, statistics
+from connectors.columns.nested import list_notice, nested_options, statistics
 from connectors.notices import Notice
 from connectors.options import Options, Roles
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from connectors.arrow.columns import ArrowColumns
 from connectors.arrow.nested import ArrowFlattening
+from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles, printable
 from connectors.streams import PrefetchSource
-from connectors.typed_columns import SAMPLE
 
 # Upper limits of one read. Smaller reads take about as long.
 _READ_ROWS, _READ_VALUES, _READ_BYTES = 1 << 13, 1 << 22, 1 << 24

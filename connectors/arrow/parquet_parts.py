@@ -9,10 +9,10 @@ from connectors.arrow.parquet import import_arrow
 from connectors.arrow.parquet_sink import PART_ROWS, array_of, write_table
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.parts_sink import Part, PartsSink
+from connectors.outputs.files import writing
+from connectors.outputs.parts import Part, PartsSink
+from connectors.outputs.results import flat_columns
 from connectors.registry import Setting
-from connectors.results import flat_columns
-from connectors.sinks import writing
 
 
 class ParquetPartsSink(PartsSink):

@@ -10,9 +10,9 @@ from connectors.arrow.parquet import import_arrow
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
+from connectors.outputs.files import FileSink, writing
+from connectors.outputs.results import check_link, flat_columns, make_directory, sync_directory
 from connectors.registry import Setting
-from connectors.results import check_link, flat_columns, make_directory, sync_directory
-from connectors.sinks import FileSink, writing
 from connectors.streams import Sink
 
 PART_ROWS = 1 << 17

@@ -9,7 +9,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from connectors.cells import shown
+from connectors.columns.cells import shown
 from connectors.errors import ConnectorError
 from connectors.kafka.values import CONFLUENT, JsonValues, frame_hint
 from connectors.options import Options

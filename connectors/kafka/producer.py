@@ -11,7 +11,7 @@ from typing import Any
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import Brokers, connect, import_kafka, largest_record, logger, talking
 from connectors.kafka.failures import passes_anew
-from connectors.results import json_bytes
+from connectors.outputs.results import json_bytes
 
 _SMALLEST = 200  # bytes of a row without its texts
 

@@ -27,8 +27,8 @@ from connectors.kafka.producer import too_large, without_value
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
+from connectors.outputs.results import columns_of, json_bytes
 from connectors.registry import Setting
-from connectors.results import columns_of, json_bytes
 from connectors.streams import Sink
 
 _MOST_S = 60.0  # without a record, while there are some

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.cells import Bad
-from connectors.columns import Events, TextColumns
-from connectors.envelopes import TOMBSTONES
+from connectors.columns.cells import Bad
+from connectors.columns.envelopes import TOMBSTONES
+from connectors.columns.numbers import NumberColumns
+from connectors.columns.strings import LazyStrings
+from connectors.columns.text import Events, TextColumns
+from connectors.columns.times import Times
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
-from connectors.format_csv import Dialect
-from connectors.format_json import JsonFormat
-from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
-from connectors.string_columns import LazyStrings
-from connectors.times import Times
+from connectors.text.csv import Dialect
+from connectors.text.json import JsonFormat
 
 if TYPE_CHECKING:
     from connectors.kafka.schemas import SchemaRegistry

@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from connectors.bytestreams import ZIP, ByteStream, Unpacked, codec_of_head
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import printable
+from connectors.text.bytestreams import ZIP, ByteStream, Unpacked, codec_of_head
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -219,7 +219,7 @@ def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
         head = stream.read(0.0) or b""
         stream.seek(0)
         if head.startswith(ZIP):
-            from connectors.zip_stream import ZipStream
+            from connectors.text.zip_stream import ZipStream
 
             return ZipStream(_random(file), name, file.version)
         codec = codec_of_head(name, head)

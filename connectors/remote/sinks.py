@@ -15,11 +15,11 @@ from connectors.arrow.parquet_sink import ParquetSink
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options, printable
+from connectors.outputs.files import TextSink
+from connectors.outputs.results import LineWriter, are_results, names_in
 from connectors.registry import Setting
 from connectors.remote.files import WEB, attempt
 from connectors.remote.store import failure, filesystem
-from connectors.results import LineWriter, are_results, names_in
-from connectors.sinks import TextSink
 from connectors.streams import Sink
 
 T = TypeVar("T")

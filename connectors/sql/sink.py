@@ -11,8 +11,8 @@ from typing import Any
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
+from connectors.outputs.results import are_results, flat_columns
 from connectors.registry import Setting
-from connectors.results import are_results, flat_columns
 from connectors.sql.postgres import connect, working
 from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
 from connectors.streams import Sink

@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options, Roles
 from connectors.streams import PrefetchSource
-from connectors.typed_columns import SAMPLE, TypedColumns
 
 POLL_S = 1.0
 """Default seconds between two queries of a source that waits for rows."""

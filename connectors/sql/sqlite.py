@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from connectors.cells import Bad
+from connectors.columns.cells import Bad
+from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options, Roles
 from connectors.sql.source import Page, SqlSource, path_of, sqlite_uri
-from connectors.typed_columns import TypedColumns
 
 _PAGE_ROWS = 1 << 14
 """Number of rows of a query. Short queries do not block processes that write."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from river import base
 
+from connectors.columns.times import scaled, seconds_of
 from connectors.events import LateLabels
-from connectors.times import scaled, seconds_of
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of

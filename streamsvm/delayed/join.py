@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.strings import CategoricalColumn
 from connectors.events import LateLabels
-from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT

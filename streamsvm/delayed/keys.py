@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.string_columns import StringColumn
+from connectors.columns.strings import StringColumn
 from streamsvm.models.archive import encode_label
 
 MANY_LABELS = 1_000  # number of unmatched labels that triggers a warning

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.strings import CategoricalColumn
 from connectors.events import Batch, Features, Origins
-from connectors.string_columns import CategoricalColumn
 from streamsvm.decide.decisions import Decided
 from streamsvm.features.rows import Floats, Ints
 

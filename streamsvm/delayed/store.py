@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.results import make_directory
+from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.contents import Contents
 from streamsvm.delayed.rows import OBJECT

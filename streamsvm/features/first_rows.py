@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.counters import direction, form_of_dates, sentinels
+from connectors.columns.counters import direction, form_of_dates, sentinels
+from connectors.columns.time_texts import is_of_time
 from connectors.notices import Notice
-from connectors.time_texts import is_of_time
 
 if TYPE_CHECKING:
     from streamsvm.features.rows import EncodedRows

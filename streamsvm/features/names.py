@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from connectors.cells import shown
+from connectors.columns.cells import shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
 from streamsvm.features.tables import names_with_values

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from connectors.cells import is_missing, shown
+from connectors.columns.cells import is_missing, shown
+from connectors.columns.spelling import are_numbers, conversions
+from connectors.columns.time_texts import formats_of
+from connectors.columns.times import is_spelled_out
 from connectors.notices import Notice, Notices
-from connectors.spelling import are_numbers, conversions
-from connectors.time_texts import formats_of
-from connectors.times import is_spelled_out
 from streamsvm.features.values import name_key, text_of
 
 if TYPE_CHECKING:

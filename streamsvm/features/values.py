@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.time_texts import milliseconds_of, time_features, time_names, time_row
 from connectors.events import SparseRows
 from connectors.notices import Notice
-from connectors.time_texts import milliseconds_of, time_features, time_names, time_row
 from streamsvm.features.rows import BadRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.labels import is_nan

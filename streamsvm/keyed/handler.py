@@ -15,7 +15,7 @@ from streamsvm.keyed.quix import Live
 import orjson
 from quixstreams import message_context
 
-from connectors.cells import shown
+from connectors.columns.cells import shown
 from connectors.kafka.producer import too_large, without_value
 from streamsvm.core.clock import working_time
 from streamsvm.keyed.classifier import KeyedClassifier

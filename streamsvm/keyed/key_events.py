@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from connectors.times import SingleTimes
+from connectors.columns.times import SingleTimes
 from streamsvm.delayed.keys import key_text
 from streamsvm.keyed.packing import KeyModel, Packer
 from streamsvm.keyed.parent import Parent, Vote

@@ -24,7 +24,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.results import check_link, sync_directory
+from connectors.outputs.results import check_link, sync_directory
 
 FORMAT = "streamsvm"
 VERSION = 2

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.time_texts import formats_of
-from connectors.times import is_spelled_out
+from connectors.columns.time_texts import formats_of
+from connectors.columns.times import is_spelled_out
 from streamsvm.monitor.bounds import Counts, Floats
 from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, OTHER, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
 from streamsvm.monitor.tally import BLOCK

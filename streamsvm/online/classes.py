@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.string_columns import CategoricalColumn
+from connectors.columns.strings import CategoricalColumn
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import are_measured, as_label, check_label, is_label, new_label_notice, twin_notices
 from streamsvm.parameters import ParameterError

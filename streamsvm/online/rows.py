@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.string_columns import numbers_of
+from connectors.columns.strings import numbers_of
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.reasons import Groups, Masks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.times import LATEST_S, seconds_of
+from connectors.columns.times import LATEST_S, seconds_of
 from streamsvm.decide.changes import Spread
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.locks import LearnerLock, locked

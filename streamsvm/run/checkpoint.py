@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from connectors.events import Position
-from connectors.results import make_directory, sync_directory
+from connectors.outputs.results import make_directory, sync_directory
 from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
 from streamsvm.models.archive import (

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from connectors.options import printable
-from connectors.sinks import NullSink
+from connectors.outputs.files import NullSink
 from connectors.streams import Source
 from streamsvm.decide.costs import check_costs
 from streamsvm.models.archive import is_saved_model

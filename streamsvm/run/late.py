@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.strings import numbers_of
 from connectors.events import Batch, LateLabels
-from connectors.string_columns import numbers_of
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from connectors.events import Batch, Features, SparseRows
-from connectors.results import ALARM
+from connectors.outputs.results import ALARM
 from streamsvm.delayed.protocol import Answer
 from streamsvm.models.archive import ArchiveError, whole
 from streamsvm.models.codec import State, nested, part_of

@@ -9,8 +9,8 @@ import pytest
 
 from connectors import ConnectorError, Source, open_sink, open_source, registry
 from connectors.options import Options
+from connectors.outputs.files import NullSink
 from connectors.registry import Connector, Setting, connector_of, is_place, register
-from connectors.sinks import NullSink
 from connectors.synthetic.source import open_synthetic
 from streamsvm import cli
 from tests.errors import raises

@@ -1,0 +1,324 @@
+"""Text columns that contain numbers: detect their format and their missing-value markers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.columns.cells import MISSING_NUMBERS, Bad, Cells, is_missing, is_number, number_of, shown
+from connectors.columns.spelling import (
+    LONGEST,
+    SPELLINGS,
+    SpelledNumbers,
+    Spelling,
+    look_alike,
+    readings,
+    repeated_texts,
+    unit_of,
+    with_unit,
+)
+from connectors.errors import ConnectorError
+from connectors.notices import Notice, Notices
+from connectors.options import Roles
+
+_LEAST_REPEATS = 5
+_UNCLEAR = "unclear"
+WAYS = (
+    "--set missing={marker} reads this text as missing (in place of the usual markers), --set decimal= and --set "
+    "thousands= read numbers in another format"
+)
+"""Remedies for texts among numbers."""
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
+
+
+class NumberColumns:
+    """Detect which text columns are numbers from their first cells, and parse them.
+
+    Parameters
+    ----------
+    roles
+        Declared types, missing values and number format.
+    are_typed
+        Whether the source distinguishes numbers from text. If so, columns of texts that are plain numbers cause a
+        warning.
+    """
+
+    def __init__(self, roles: Roles, are_typed: bool = False) -> None:
+        self._roles, self._are_typed = roles, are_typed
+        self.notices = Notices()
+        """Warnings of all columns of the source."""
+        self.markers: dict[str, list[str]] = {}
+        """Missing-value markers of a single column, by column name."""
+        self.is_sampled = False
+        """Whether the first events were inspected."""
+        self._rejected: Counter[str] = Counter()
+        self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
+        declared = () if roles.spelling is None else self._open
+        self.spelled = {name: SpelledNumbers(roles.spelling or Spelling()) for name in declared}
+        """Parsers of columns in another format, by column name."""
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """The decisions so far, as JSON. Empty if there are none."""
+        found: dict[str, Any] = {"markers": dict(self.markers)} if self.markers else {}
+        found |= {"open": sorted(self._open)} if self._open else {}
+        found |= {"sampled": True} if self.is_sampled else {}
+        spellings = {
+            name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
+            for name, each in self.spelled.items()
+        }
+        return found | ({"spellings": spellings} if spellings else {})
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore earlier decisions."""
+        self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
+        self.is_sampled = bool(decided.get("sampled", False))
+        self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
+
+    def is_plain(self, name: str) -> bool:
+        """Return whether the numbers of a column are in Python format, without markers."""
+        return name not in self.markers and name not in self.spelled
+
+    def missing(self, name: str) -> frozenset[str]:
+        """Return the missing-value markers of a numeric column."""
+        missing = self._roles.missing_numbers
+        return missing.union(self.markers[name]) if name in self.markers else missing
+
+    def decide(self, source: str | None, columns: Mapping[str, Cells]) -> dict[str, str]:
+        """Return ``"number"`` or ``"category"`` for each column that has values.
+
+        Numbers with two meanings have the decimal separator of the other columns, if those agree.
+
+        Parameters
+        ----------
+        source
+            Name of the source in errors. None: ambiguous numbers are reported and not decided.
+        columns
+            First cells of each column.
+
+        Raises
+        ------
+        ConnectorError
+            If a column is declared as numbers and their meaning is ambiguous.
+        """
+        with self.notices.together():
+            kinds = {name: self._kind(source, name, cells) for name, cells in columns.items()}
+            unclear = [name for name, kind in kinds.items() if kind == _UNCLEAR]
+            numbers = {name: columns[name] for name, kind in kinds.items() if kind == "number"}
+            decimal = self._usual_decimal(numbers) if unclear else ""
+            kinds |= {name: self._kind(source, name, columns[name], decimal) for name in unclear}
+            self._warn_of_points(numbers)
+        return {name: kind for name, kind in kinds.items() if kind}
+
+    def _kind(self, source: str | None, name: str, cells: Cells, decimal: str | None = None) -> str:
+        """Decide a column. Empty if it has no values, or stays undecided.
+
+        Parameters
+        ----------
+        decimal
+            Decimal separator of numbers with two meanings, empty if unknown. None: such a column is unclear.
+        """
+        there = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
+        if not there:
+            return ""
+        self._open.discard(name)
+        is_declared, own = self._is_declared(name), self._roles.spelling
+        shares = {} if is_declared else repeated_texts(name, there)
+        numbers = [cell for cell in there if cell not in shares]
+        n_plain, tried = sum(map(is_number, numbers)), SPELLINGS if own is None else (own,)
+        are_plain = 10 * n_plain >= 9 * len(numbers)
+        if own is not None:
+            is_tried = sum(map(own.reads, numbers)) >= n_plain
+        else:
+            is_tried = not are_plain or (self._are_typed and not is_declared)
+            are_plain = not is_tried
+        found = readings(numbers, tried if is_tried else ())
+        if len(found) > 1 and decimal is None:
+            return _UNCLEAR
+        spelling = self._choose(source, name, numbers, found, decimal)
+        self.spelled.pop(name, None)
+        if spelling is not None:
+            self.spelled[name] = SpelledNumbers(spelling)
+        elif not are_plain:
+            if not is_declared:
+                self._warn_of_texts(name, there)
+            return "category"
+        self._take_markers(name, shares)
+        return "number"
+
+    def _is_declared(self, name: str) -> bool:
+        return self._roles.types.get(name) == "number"
+
+    def _choose(
+        self, source: str | None, name: str, cells: Cells, found: list[Spelling], decimal: str | None
+    ) -> Spelling | None:
+        """Return the only possible format, with the unit of the numbers, or None. Logs it once."""
+        if not found:
+            return None
+        as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
+        found = [spelling for spelling in found if spelling.decimal == decimal] or found
+        example = repr(next(cell for cell in cells if found[0].reads(cell)))
+        if len(found) > 1:
+            options = " or ".join(spelling.options("{name}") for spelling in found)
+            self._report(source, name, "numbers such as {example} have two meanings", example, f"say {options}")
+            return None
+        spelling = with_unit(found[0], cells)
+        if spelling is None:
+            examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
+            several = " and ".join(list(examples.values())[::-1])
+            self._report(source, name, "numbers such as {example} have different units", several, "convert them to one")
+        elif self._roles.spelling is None and not (
+            self._is_declared(name) and spelling.options(name) == Spelling().options(name)
+        ):
+            form = (
+                f"column {{name!r}}: texts such as {{example}} are read as numbers{as_others} "
+                f"({spelling.options('{name}')} says so); "
+                "--types {name}:category keeps them as texts"
+            )
+            self.notices.say(Notice.of(form, name, example=example))
+        return spelling
+
+    def _report(self, source: str | None, name: str, what: str, example: str, remedy: str) -> None:
+        """Raise ConnectorError for declared numbers of a source; warn of others."""
+        is_declared = self._is_declared(name)
+        way = "" if is_declared else ", and are read as categories (--types {name}:category confirms it)"
+        notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
+        if is_declared and source is not None:
+            raise ConnectorError(f"{source}: {notice.text}", "ambiguous", column=name)
+        self.notices.say(notice)
+
+    def _warn_of_texts(self, name: str, cells: Cells) -> None:
+        """Warn of a categorical column in which more than half of the texts look like numbers."""
+        if not look_alike(cells):
+            return
+        best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
+        example = next((cell for cell in cells if not best.reads(cell)), None)
+        if example is not None:
+            form = (
+                "column {name!r}: texts such as {example} look like numbers, and are read as categories: leave only "
+                "the numbers in the file, or use --types {name}:number, which rejects such texts (--types "
+                "{name}:category confirms them)"
+            )
+            self.notices.say(Notice.of(form, name, example=shown(example)))
+
+    def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
+        """Return the decimal separator of the unambiguous numbers. Empty if there are both or neither."""
+        sure = (one.spelling for one in self.spelled.values())
+        found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
+        cells = chain.from_iterable(columns.values())
+        if any("." in cell and not _THOUSANDS.fullmatch(cell) and is_number(cell) for cell in cells):
+            found.add(".")
+        return found.pop() if len(found) == 1 else ""
+
+    def _warn_of_points(self, columns: Mapping[str, Cells]) -> None:
+        """Warn of numbers such as 1.234 if other columns have decimal commas.
+
+        The point may be a thousands separator.
+        """
+        if all(each.spelling.decimal == "." for each in self.spelled.values()):
+            return
+        for name, cells in columns.items():
+            pointed = [cell for cell in cells if "." in cell and is_number(cell)] if self.is_plain(name) else []
+            if pointed and all(map(_THOUSANDS.fullmatch, pointed)) and not self._is_declared(name):
+                form = (
+                    "column {name!r}: numbers such as {example} are read with a decimal point, though other columns "
+                    "have decimal commas: --set decimal=, --set thousands=. reads thousands (--types {name}:number "
+                    "confirms the point)"
+                )
+                self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
+
+    def find_markers(self, name: str, cells: Cells) -> None:
+        """Find missing-value markers in a column that may contain both numbers and texts."""
+        self._take_markers(name, repeated_texts(name, cells))
+
+    def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
+        for text, share in shares.items():
+            form = (
+                "column {name!r} contains numbers and, in {share:.0f} % of its first cells, the text {text}, which is "
+                "read as missing: --types {name}:category keeps all as texts, --set missing=TEXT names such texts for "
+                "all columns"
+            )
+            notice = Notice.of(form, name, share=100 * share, text=shown(text))
+            self.notices.say(notice._replace(kind=form + text))
+        if shares:
+            self.markers[name] = list(shares)
+
+    def decide_late(self, name: str, cells: Cells | NDArray[Any]) -> str | None:
+        """Decide a column that was empty so far by its first value.
+
+        The decision does not depend on the batch size.
+
+        Parameters
+        ----------
+        name
+            The column.
+        cells
+            Cells or numbers of a batch.
+        """
+        if isinstance(cells, np.ndarray):
+            if not np.isnan(cells).all():
+                self._open.discard(name)
+            return None
+        first = next((cell for cell in cells if not is_missing(cell, self._roles.missing_numbers)), None)
+        if first is None:
+            return None
+        kind = self._kind(None, name, [first], "")
+        if kind == "category" and name not in self._roles.types:
+            form = (
+                "column {name!r} is empty in the first rows, and is read as categories because of its first value, "
+                "{first}: --types {name}:number rejects such values"
+            )
+            self.notices.say(Notice.of(form, name, first=shown(first)))
+        return kind or None
+
+    def _reader(self, name: str) -> Callable[[str], float]:
+        """Return the function that parses a cell of a column. It raises ValueError for other texts."""
+        return self.spelled[name].__getitem__ if name in self.spelled else number_of
+
+    def number_or_text(self, name: str, cell: str) -> float | str | None:
+        """Parse a cell of a column that contains numbers and texts. None if it is NaN."""
+        try:
+            number = self._reader(name)(cell)
+        except ValueError:
+            return cell
+        return None if math.isnan(number) else number
+
+    def count_text(self, name: str, cell: str) -> None:
+        """Count a rejected text. Log once which options read such texts if there are several."""
+        self._rejected[name] += 1
+        if self._rejected[name] == _LEAST_REPEATS:
+            form = f"column {{name!r}}: texts such as {{text}} are no numbers, and their events are rejected: {WAYS}"
+            text = cell.strip()
+            self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a column is declared as numbers and has had no value so far."""
+        return name in self._open
+
+    def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
+        """Parse cells in the number format of their column. Rows that are not numbers are added to `bad`."""
+        missing, spelled, read = self.missing(name), self.spelled.get(name), self._reader(name)
+        if spelled is None and "_" not in "".join(cells):
+            if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them
+                with contextlib.suppress(ValueError):
+                    return np.fromiter(map(float, cells), np.float64, len(cells))
+            with contextlib.suppress(ValueError):
+                return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
+        way = "" if spelled is None else f" in its spelling ({spelled.spelling.options(name)})"
+        column = np.full(len(cells), math.nan)
+        for i, cell in enumerate(cells):
+            try:
+                if not is_missing(cell, missing):
+                    column[i] = read(cell)
+            except ValueError:
+                bad.setdefault(i, f"'{name}' is not a number{way}: {shown(cell)}")
+        return column

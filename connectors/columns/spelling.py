@@ -1,0 +1,300 @@
+"""Number formats: decimal commas, thousands separators, units and hexadecimal."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from connectors.columns.cells import Memo, is_number, number_of
+
+CURRENCIES = "$€£¥₹"
+LONGEST = 64
+"""Longer texts are not numbers."""
+_UNITS = CURRENCIES + "%"
+_SPACES = " \u00a0\u2009\u202f"
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
+_ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a number
+_NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # in shell syntax
+_MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
+# A column with fewer distinct numbers may contain codes.
+_FEWEST_DIFFERENT = 10
+_DIGIT = re.compile(r"\d")
+_PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
+# A number with an affix such as a unit. Letters before the number make it an identifier.
+_BESIDE = re.compile(r"([^\w+.,-]*)[+-]*(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
+_MOST_BESIDE = 4
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """Number format of a column.
+
+    Parameters
+    ----------
+    decimal
+        The decimal separator.
+    thousands
+        Thousands separator, or an empty string. A space matches spaces of every width.
+    unit
+        Percent sign or currency of all numbers, or an empty string; None for any. A currency is optional; a percent
+        sign is optional for zero.
+
+    Examples
+    --------
+    >>> Spelling(",", ".").plain("1.234,56")
+    '1234.56'
+    >>> Spelling(".", ",").plain("$1,234.50"), Spelling().plain("0xff"), Spelling().plain("5.1 %")
+    ('1234.50', '255', '5.1')
+    >>> Spelling().plain("(12.5)")  # as accountants write what is below zero
+    '-12.5'
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    unit: str | None = None
+
+    def plain(self, cell: str) -> str:
+        """Return the number in Python's format, or the cell unchanged if it does not match."""
+        found = _pattern(self.decimal, self.thousands).fullmatch(_signed(cell))
+        if found is None:
+            text = cell.strip()
+            return str(int(text, 16)) if _HEXADECIMAL.fullmatch(text) else cell
+        whole, fraction, exponent = found["whole"], found["fraction"] or "", found["exponent"] or ""
+        digits = "".join(filter(str.isdigit, whole))
+        sign = "-" if "-" in found["signs"] else ""
+        return f"{sign}{digits or '0'}{'.' + fraction[1:] if fraction else ''}{exponent}"
+
+    def reads(self, cell: str) -> bool:
+        """Return whether a cell is a number in this format."""
+        if len(cell) > LONGEST:
+            return False
+        if not (
+            _pattern(self.decimal, self.thousands).fullmatch(_signed(cell)) or _HEXADECIMAL.fullmatch(cell.strip())
+        ):
+            return False
+        unit = unit_of(cell)
+        if self.unit is None or unit == self.unit:
+            return True
+        return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
+
+    def expression(self, cells: Sequence[str]) -> str:
+        """Return a Python expression that converts cells x to floats. Empty if it takes more than replacing characters.
+
+        Examples
+        --------
+        >>> Spelling(",", ".").expression(["1.234,5"]), Spelling(".", " ").expression(["1 234 %"])
+        ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
+        """
+        steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
+        is_spaced = self.thousands == " "
+        steps += [(mark, "") for mark in self.thousands if not is_spaced and any(mark in cell for cell in cells)]
+        steps += [(self.decimal, ".")] if self.decimal != "." else []
+        for cell in cells:
+            text = functools.reduce(lambda text, step: text.replace(*step), steps, cell)
+            try:
+                if float("".join(text.split()) if is_spaced else text) != float(self.plain(cell)):
+                    return ""
+            except ValueError:
+                return ""
+        text = "x" + "".join(f".replace({old!r}, {new!r})" for old, new in steps)
+        return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"
+
+    def options(self, name: str) -> str:
+        """Return the command-line options that declare this format for a column."""
+        if not self.thousands and self.decimal == ".":
+            return f"--types {name}:number"
+        thousands = f" --set thousands={_NAMES[self.thousands]}" if self.thousands else ""
+        return f"--set decimal={self.decimal}{thousands}"
+
+
+def are_numbers(cells: Sequence[str]) -> bool:
+    """Return whether all texts are numbers in one format, and not a few integer codes."""
+    if not cells or are_addresses(cells):
+        return False
+    if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
+        return False
+    return any(all(map(spelling.reads, cells)) for spelling in SPELLINGS)
+
+
+def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
+    """Return a Python expression for each possible meaning of texts x, with its command-line options.
+
+    Parameters
+    ----------
+    name
+        The column.
+    cells
+        Texts of the column.
+
+    Examples
+    --------
+    >>> conversions("a", ["0,35", "2,5"])
+    {"float(x.replace(',', '.'))": '--set decimal=,'}
+    """
+    found = readings(cells, SPELLINGS)
+    return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
+
+
+def _signed(cell: str) -> str:
+    """Replace a typographic minus sign or accounting parentheses by ``-``."""
+    found = _PARENTHESES.fullmatch(cell)
+    return f"-{found[1]}" if found else cell.replace("\u2212", "-")
+
+
+def unit_of(cell: str) -> str:
+    """Return the percent sign or currency symbol in a cell, else an empty string."""
+    return next((character for character in cell if character in _UNITS), "")
+
+
+@functools.cache
+def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
+    point = re.escape(decimal)
+    separator = {" ": f"[{_SPACES}]", "'": "['\u2019]"}.get(thousands, re.escape(thousands))
+    grouped = rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+|" if thousands else ""
+    unit = f"[{_SPACES}]*[{CURRENCIES}]?[{_SPACES}]*"
+    return re.compile(
+        rf"(?P<signs>[{_SPACES}]*(?:[+-]{unit}|{unit}[+-]?))(?P<whole>{grouped}\d+|(?={point}\d))(?P<fraction>{point}\d*)?"
+        rf"(?P<exponent>[eE][+-]?\d+)?{unit}%?[{_SPACES}]*"
+    )
+
+
+SPELLINGS = (
+    *(Spelling(), Spelling(","), Spelling(".", ","), Spelling(".", " "), Spelling(".", "'")),
+    *(Spelling(",", "."), Spelling(",", " ")),
+)
+"""Number formats to try; the simplest come first."""
+
+
+def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
+    """Return the number format declared by options, or None.
+
+    Raises
+    ------
+    ValueError
+        If the options are inconsistent.
+    """
+    if decimal is None and thousands is None:
+        return None
+    point, separator = decimal or ".", {"space": " "}.get(thousands or "", thousands or "")
+    if point not in (".", ","):
+        raise ValueError(f"option `decimal` must be . or , got {decimal!r}")
+    if separator not in ("", *_NAMES) or separator == point:
+        raise ValueError(
+            f"option `thousands` must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
+        )
+    return Spelling(point, separator)
+
+
+def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
+    """Return the formats that read most cells of a column, one per meaning; none if nearly all cells must be numbers
+    and are not.
+
+    Parameters
+    ----------
+    cells
+        Cells of the column, without missing ones.
+    tried
+        Formats to try.
+    """
+    if not (tried and cells and nearly_all(sum(map(_has_digit, cells)), cells)) or are_addresses(cells):
+        return []
+    different = Counter(cells)  # which are few in most categorical columns
+    counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
+    most = max(counts.values())
+    if not nearly_all(most, cells):
+        return []
+    found = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
+    spellings = list(found.values())[::-1]
+    # Python's format is preferred if it reads cells without units: 1.234 is a decimal.
+    is_plain = spellings[:1] == [Spelling()] and not any(map(unit_of, cells))
+    return spellings[:1] if is_plain else spellings
+
+
+def _has_digit(cell: str) -> bool:
+    return _DIGIT.search(cell) is not None
+
+
+def nearly_all(n: int, cells: Sequence[str]) -> bool:
+    """Return whether n of the cells are at least nine in ten."""
+    return 10 * n >= 9 * len(cells)
+
+
+def with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
+    """Return the format with the unit of nearly all cells, None if there is none."""
+    units = dict.fromkeys(unit_of(cell) for cell in cells if spelling.reads(cell))
+    found = max((replace(spelling, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
+    return found if nearly_all(sum(map(found.reads, cells)), cells) else None
+
+
+def are_addresses(cells: Sequence[str]) -> bool:
+    """Return whether all texts are IP addresses."""
+    return all(map(_ADDRESS.fullmatch, cells))
+
+
+def look_alike(cells: Sequence[str]) -> bool:
+    """Return whether more than half of the texts of a column look like numbers, with one of a few texts beside them.
+
+    Identifiers that begin with letters and IP addresses do not.
+    """
+    found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
+    are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
+    return are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE and not are_addresses(cells)
+
+
+def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
+    """Return texts that mark missing values in a column of numbers, such as ``unknown``.
+
+    There are at most two such texts. Each has no digits and occurs at least five times.
+
+    More than half of the cells must be numbers, and nine in ten of the cells other than markers. A column of few
+    distinct integers, such as 1, 2, 3 and A, stays categorical.
+
+    Parameters
+    ----------
+    name
+        The column.
+    there
+        First cells of the column, without missing ones.
+
+    Examples
+    --------
+    >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
+    {'unknown': 0.25}
+    >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
+    {}
+    """
+    repeated = {text: n for text, n in Counter(there).items() if n >= _LEAST_REPEATS and text != name}
+    texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
+    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(there):
+        return {}
+    numbers = [cell for cell in there if cell not in texts]
+    read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
+    if 10 * len(read) < 9 * len(numbers) or _are_codes({*read}):
+        return {}
+    return {text: n / len(there) for text, n in texts.items()}
+
+
+def _are_codes(numbers: set[str]) -> bool:
+    return len(numbers) < _LEAST_NUMBERS and all(is_number(cell) and number_of(cell).is_integer() for cell in numbers)
+
+
+class SpelledNumbers(Memo):
+    """Dictionary of numbers by text. A text that is not a number raises a `ValueError`.
+
+    Parameters
+    ----------
+    spelling
+        Number format.
+    """
+
+    def __init__(self, spelling: Spelling) -> None:
+        super().__init__(self._number)
+        self.spelling = spelling
+
+    def _number(self, text: str) -> float:
+        if not self.spelling.reads(text):
+            raise ValueError(text)
+        return float(self.spelling.plain(text))

@@ -1,0 +1,388 @@
+"""Convert columns of text cells to numbers, categories, labels and keys."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.arrow.cells import APART, CODED, LISTED, NUMBERS, TIMES
+from connectors.columns.cells import MISSING, Bad, Cells, Memo, shown
+from connectors.columns.counters import is_index, warn_of_numbers
+from connectors.columns.labels import Labels
+from connectors.columns.numbers import WAYS, NumberColumns
+from connectors.columns.spelling import LONGEST
+from connectors.columns.strings import CategoricalColumn, StringColumn
+from connectors.columns.times import Times
+from connectors.errors import ConnectorError
+from connectors.events import Features, Table
+from connectors.notices import Notice
+from connectors.options import Roles
+
+_PER_NUMBER = 9
+_MOST_STRAYS = 10 * _PER_NUMBER
+
+
+def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.object_]:
+    """Return cells as an object array, with None for missing values."""
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
+    return column
+
+
+@dataclass(slots=True)
+class Events:
+    """Events as converted by a format.
+
+    Parameters
+    ----------
+    features, labels, keys, times
+        See `Batch`.
+    bad
+        Reasons for rejection, by row.
+    skipped
+        Rows that are no events, such as deletes.
+    """
+
+    features: Features
+    labels: Sequence[Any]
+    keys: Sequence[Any] | None = None
+    times: Sequence[int] | NDArray[np.int64] | None = None
+    bad: Bad = field(default_factory=dict)
+    skipped: Collection[int] = ()
+
+
+def _present(keys: Sequence[str]) -> Sequence[str | None]:
+    """Return keys with None for empty texts."""
+    if isinstance(keys, StringColumn) and keys.lengths.all():
+        return keys
+    return [text or None for text in keys]
+
+
+def _unnamed(name: str) -> str:
+    """Return the column name in the header, empty if it was generated."""
+    return "" if name.startswith("Unnamed: ") else name
+
+
+class TextColumns:
+    """Convert rows of text cells to columns, and infer undeclared feature types.
+
+    A text in a numeric column is an error, and its event is rejected. If a numeric column without a declared type
+    contains more than about one text in ten, beyond the first ten, it becomes mixed. A mixed column contains numbers
+    and texts from that row on. The result does not depend on batch boundaries.
+
+    Parameters
+    ----------
+    names, roles
+        Names of all columns in the order of the cells, and their roles.
+    allowed
+        Declared values of nominal columns (ARFF). A declared value is never missing.
+    unnamed
+        Columns without a name in the header, in order.
+    are_typed
+        Whether the source distinguishes numbers from texts.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        roles: Roles,
+        *,
+        allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
+        are_typed: bool = False,
+    ) -> None:
+        self._roles = roles
+        self._values: dict[str, Memo] = {}
+        self.times = Times(roles.time_unit, roles.time_format)
+        self.types: dict[str, str] = {}
+        """Inferred types by column: number, category, mixed, time or ignore."""
+        self._name(names, allowed or {}, unnamed)
+        self._met, self._absent = set(self._features), set[str]()  # features of all files, and those some file lacks
+        self._is_decided = False
+        self.numbers = NumberColumns(roles, are_typed)
+        self._labels = Labels(self._missing(roles.label), self.numbers.notices)
+        self.strays: dict[str, int] = {}
+        """Texts in numeric columns; each counts as nine numbers."""
+
+    def _name(self, names: Sequence[str], allowed: dict[str, frozenset[str]], unnamed: Sequence[str]) -> None:
+        roles = self._roles
+        self._index, self._allowed = {name: i for i, name in enumerate(names)}, allowed
+        self._features = roles.features(names)
+        features = set(self._features)
+        self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
+        self.types = {name: roles.types[name] for name in self._features if name in roles.types} | self.types
+
+    def renamed(
+        self,
+        source: str,
+        names: Sequence[str],
+        *,
+        allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
+    ) -> TextColumns:
+        """Return the converter of a later file of the same stream, with the decisions and warnings so far.
+
+        Parameters
+        ----------
+        source
+            Name of the file.
+        names, allowed, unnamed
+            Its columns, as for the constructor.
+        """
+        other = copy.copy(self)
+        other._name(names, allowed or {}, unnamed)
+        other._leave_out()
+        features = dict.fromkeys(self._roles.features(names))
+        new = [name for name in features if name not in self._met]
+        without = [name for name in self._met if name not in features]
+        gone = [name for name in without if name not in self._absent]
+        folded = {name.casefold(): name for name in without}
+        form = "column {name!r} is not in the files before {source}: it is a new feature from there on{hint}"
+        hints = {name: f" (is it {folded[key]!r}?)" for name in new if (key := name.casefold()) in folded}
+        with self.numbers.notices.together():
+            self.numbers.notices.say(*(Notice.of(form, n, source=source, hint=hints.get(n, "")) for n in new))
+            form = "column {name!r} is not in {source}: its values are missing there, and in other files without it"
+            self.numbers.notices.say(*(Notice.of(form, name, source=source) for name in sorted(gone)))
+        self._met.update(new)
+        self._absent.update(gone)
+        return other
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the types of all features are known, so that the first rows of a later file need no inspection."""
+        return self._is_decided and all(name in self.types for name in self._features)
+
+    @property
+    def categories(self) -> list[str]:
+        """Features with declared values."""
+        return [name for name in self._features if name in self._allowed]
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Types and formats inferred so far, as JSON."""
+        found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
+        return found | self.numbers.decided
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore inferred types and formats."""
+        self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
+        self._is_decided |= bool(self.types)
+        self.times.guesses = dict(decided.get("units", {}))
+        self.numbers.restore(decided)
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
+
+    def decide(self, source: str, columns: Mapping[str, Cells | NDArray[Any]], whole: bool) -> None:
+        """Infer undeclared types from the first cells; time units only if `whole` is true."""
+        is_later, self._is_decided = self._is_decided, True
+        with self.numbers.notices.together():
+            self._decide_unnamed(source, columns)
+            undecided = [name for name in self._features if name not in self.types]
+            wanted = [name for name in self._features if self.types.get(name, "number") == "number"]
+            asked = undecided if is_later else wanted  # a later file decides only columns without values before
+            texts = {name: cells for name in asked if not isinstance(cells := columns[name], np.ndarray)}
+            arrays = dict.fromkeys((name for name in asked if name not in texts), "number")
+            self.types = arrays | self.numbers.decide(source, texts) | self.types
+            self.warn_of_counters(undecided, columns)
+            times = [name for name in self._features if self.types.get(name) == "time"]
+            for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
+                self.times.decide(source, name, list(columns[name]))
+
+    def warn_of_counters(self, names: Iterable[str], columns: Mapping[str, Cells | NDArray[Any]]) -> None:
+        """Warn of numeric features that only count up or down, and of sentinel values."""
+        features = set(self._features)
+        with self.numbers.notices.together():
+            for name in names:
+                cells = columns[name]
+                if isinstance(cells, np.ndarray):
+                    warn_of_numbers(name, cells, self.numbers.notices)
+                elif name in features and self.types.get(name) == "number":
+                    warn_of_numbers(name, self.numbers.read(name, cells, {}), self.numbers.notices, cells)
+
+    def _decide_unnamed(self, source: str, columns: Mapping[str, Any]) -> None:
+        """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""
+        empty, others = list[int](), list[int]()
+        for name in self._unnamed:
+            if name in self.types:  # decided by an earlier file
+                continue
+            i, cells = self._index[name], columns[name]
+            if not any(map(str.strip, cells)):
+                empty.append(i + 1)
+            elif i == 0 and is_index(cells):
+                self.numbers.notices.say(
+                    f"{source}: column 1 has no name and numbers the rows, like the index of pandas: it is "
+                    "out (--types :number keeps it)"
+                )
+            else:
+                others.append(i + 1)
+                continue
+            self.types[name] = "ignore"
+        if empty:
+            left_out = ", ".join(map(str, empty))
+            self.numbers.notices.say(f"{source}: columns without name and values are dropped: {left_out}")
+        if len(others) > 1:
+            raise ConnectorError(
+                f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
+                "or use --ignore '' to leave them out",
+                option="ignore",
+            )
+        self._leave_out()
+
+    def by_name(self, rows: Sequence[Cells]) -> dict[str, Cells]:
+        """Return rows of equal width as columns."""
+        cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
+        return {name: cells[i] for name, i in self._index.items()}
+
+    def read(self, rows: Sequence[Cells]) -> Events:
+        """Convert rows of equal width."""
+        return self.take(self.by_name(rows), len(rows))
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of all used columns for `ArrowCells`; columns with two uses are text."""
+        label, key, time = others = self._others()
+        used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
+        uses = Counter([*dict.fromkeys(self._features), *filter(None, others)])
+        alone = {name for name in used if uses[name] == 1}
+        numbers = (name for name in self._features if name in alone and self.types.get(name) == "number")
+        used |= {name: NUMBERS for name in numbers if self.numbers.is_plain(name)}
+        own = (
+            (key, APART),
+            (time, LISTED if self._roles.time_format else TIMES),
+            *(((label, CODED),) if not self._features else ()),
+        )
+        return used | {name: kind for name, kind in own if name in alone}
+
+    def _others(self) -> tuple[str | None, ...]:
+        return self._roles.label, self._roles.key, self._roles.time
+
+    def take(self, cells: Mapping[str, Cells | NDArray[Any]], n: int) -> Events:
+        """Convert columns of n cells, given by name.
+
+        Columns of numbers (NaN if missing) and of times may already be arrays.
+        """
+        bad: Bad = {}
+        table: Table = {}
+        with self.numbers.notices.together():
+            for name in self._features:
+                table |= self.feature(name, cells[name], bad)
+        label, key, time = (None if name is None else cells[name] for name in self._others())
+        assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
+        assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
+        if label is not None:
+            self._check_allowed(str(self._roles.label), label, bad)
+        events = Events(
+            table,
+            [None] * n if label is None else self._known(label),
+            None if key is None else _present(key),
+            None if time is None else self.times.milliseconds(str(self._roles.time), time, bad),
+            bad,
+        )
+        self._find_headers(cells, bad)
+        return events
+
+    def _find_headers(self, cells: Mapping[str, Cells | NDArray[Any]], bad: Bad) -> None:
+        """Reject rows that repeat the header, as in concatenated files.
+
+        Such a row has a text in a numeric column, or the name of the label column as its label.
+        """
+        if any(isinstance(column, np.ndarray) for column in cells.values()):
+            return
+        suspects, label = list(bad), self._roles.label
+        if label is None or label in self._labels:
+            named = label or next(iter(cells), None)
+            suspects += [i for i, cell in enumerate(cells.get(str(named), ())) if cell == named]
+        for i in suspects:
+            if all(column[i].strip() in (name, _unnamed(name)) for name, column in cells.items()):
+                bad[i] = "the row repeats the header"
+
+    def _known(self, label: Cells) -> Sequence[Any]:
+        """Convert texts to labels."""
+        if isinstance(label, CategoricalColumn):
+            return CategoricalColumn(label.codes, [self._labels[text] for text in label.values])
+        return list(map(self._labels.__getitem__, label))
+
+    def _missing(self, name: str | None) -> frozenset[str]:
+        return self._roles.missing - self._allowed.get(name or "", frozenset())
+
+    def feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
+        """Convert the cells of a feature column; add reasons for rejection to `bad`."""
+        if name not in self.types or self.numbers.is_open(name):
+            decided = self.numbers.decide_late(name, cells)
+            if decided is not None:
+                self.types.setdefault(name, decided)
+        if isinstance(cells, np.ndarray):
+            self._turn(name, (), len(cells))
+            return {name: cells}
+        kind = self.types.get(name)
+        if kind == "time":
+            return self.times.features(name, cells, bad, self._roles.missing_numbers)
+        return {name: self._column(name, kind, cells, bad)}
+
+    def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:
+        if kind == "mixed":
+            return self._mixed(name, cells)
+        if kind != "category":
+            return self._read_numbers(name, cells, bad)
+        self._check_allowed(name, cells, bad)
+        return categories(cells, self._missing(name))
+
+    def _mixed(self, name: str, cells: Cells) -> NDArray[np.object_]:
+        values = self._values.get(name)
+        if values is None:
+            missing, convert = self.numbers.missing(name), self.numbers.number_or_text
+            values = self._values[name] = Memo(lambda text: None if text in missing else convert(name, text))
+        column = np.empty(len(cells), dtype=object)
+        column[:] = [values[cell] for cell in cells]
+        return column
+
+    def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+        found: Bad = {}
+        column = self.numbers.read(name, cells, found)
+        turn = None if name in self._roles.types else self._turn(name, found, len(cells))
+        for i, reason in found.items():
+            if turn is None or i < turn:
+                bad.setdefault(i, reason)
+                self.numbers.count_text(name, cells[i])
+        if turn is None:
+            return column
+        form = (
+            "column {name!r}, so far of numbers, holds texts such as {text}: from there on they are categories; "
+            f"--types {{name}}:number rejects their events, {WAYS}"
+        )
+        text = cells[turn].strip()
+        self.numbers.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
+        self.types[name] = "mixed"
+        before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
+        return np.concatenate([before, self._mixed(name, cells[turn:])])
+
+    def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
+        """Return the row from which a column is mixed, given the ascending rows of its texts."""
+        level, at = self.strays.pop(name, 0), 0
+        for i in strays:
+            level = max(0, level - (i - at)) + _PER_NUMBER
+            at = i + 1
+            if level >= _MOST_STRAYS:
+                return i
+        level = max(0, level - (n - at))
+        if level:
+            self.strays[name] = level
+        return None
+
+    def _check_allowed(self, name: str, cells: Iterable[Any], bad: Bad) -> None:
+        allowed = self._allowed.get(name)
+        if allowed is None or allowed.issuperset(cells):
+            return
+        for i, cell in enumerate(cells):
+            if cell not in allowed and cell not in self._roles.missing:
+                bad.setdefault(i, f"{shown(cell)} is not among the values declared for '{name}'")

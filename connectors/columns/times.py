@@ -1,0 +1,399 @@
+"""Event times: parse them to milliseconds since 1970 and derive features."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.arrow.cells import FURTHEST_MS
+from connectors.columns.cells import MISSING_NUMBERS, Bad, shown
+from connectors.columns.time_texts import (
+    dashed,
+    form_of_date,
+    is_missing_time,
+    moment_of,
+    number_of,
+    numbers_of,
+    options_of,
+    time_features,
+    time_row,
+)
+from connectors.errors import ConnectorError
+from connectors.options import TIME_UNITS
+
+EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
+"""Range of plausible times in seconds since 1970, from March 1973 to January 2038. Other units scale it."""
+
+# Largest step, as a factor, in a column that counts from an origin other than 1970.
+_GROWTH = 100
+_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+logger = logging.getLogger("connectors")
+
+
+def unit_of(number: float) -> str | None:
+    """Return the unit in which a number since 1970 is a plausible time, or None.
+
+    Examples
+    --------
+    >>> unit_of(1_700_000_000.5), unit_of(1_700_000_000_123), unit_of(1500)
+    ('s', 'ms', None)
+    """
+    size = abs(number)
+    return next((unit for unit, n in TIME_UNITS.items() if EARLIEST_S * n <= size < LATEST_S * n), None)
+
+
+class Times:
+    """Parse the times of a stream to milliseconds since 1970.
+
+    Times are numbers, ISO 8601 or RFC 2822; those without a time zone are UTC. The first nonzero number of a column
+    determines its unit: the one of seconds, milliseconds, microseconds and nanoseconds that gives a date between 1973
+    and 2038. If none does, the column counts milliseconds from another origin. Later numbers in another unit are
+    rejected.
+
+    Parameters
+    ----------
+    unit
+        Unit of all numbers: s, ms, us or ns. None to detect it.
+    form
+        Format of all times for `datetime.strptime`. None for the default formats.
+
+    Attributes
+    ----------
+    guesses : dict
+        For each column, the detected unit, or the largest number so far if no unit was detected.
+
+    Examples
+    --------
+    >>> times, bad = Times(), {}
+    >>> times.milliseconds("t", ["1700000500.5", "1700000501", "1700000500500", "Tue, 14 Nov 2023 22:21:40 GMT"], bad)
+    array([1700000500500, 1700000501000,             0, 1700000500000])
+    >>> times.guesses, list(bad)
+    ({'t': 's'}, [2])
+    """
+
+    def __init__(self, unit: str | None = None, form: str | None = None) -> None:
+        self.unit, self.form = unit, form
+        self.guesses: dict[str, Any] = {}
+        self._said: set[str] = set()
+        self._ways: dict[str, str] = {}
+
+    def decide(self, source: str, name: str, values: Sequence[Any]) -> None:
+        """Detect the unit of a column from its first values.
+
+        Raises
+        ------
+        ConnectorError
+            If more than one value in ten is in another unit.
+        """
+        if self.unit or self.form or name in self.guesses:
+            return
+        numbers = [number for value in values if (number := number_of(value))]
+        if not numbers:
+            return
+        if fault := _date_in_digits(name, numbers[0]):
+            raise ConnectorError(f"{source}: {fault}", option="time_unit", column=name)
+        told = Counter(unit for number in numbers if (unit := unit_of(number)))
+        guesses: list[Any] = [unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
+        for guess in guesses:
+            if 10 * _count_refused(name, numbers, guess) <= len(numbers):
+                self.guesses[name] = guess
+                return
+        units = [unit for unit, _ in told.most_common(2)]
+        examples = [next(number for number in numbers if unit_of(number) == unit) for unit in units]
+        some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
+        others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
+        raise ConnectorError(
+            f"{source}: times in {name!r} seem to have several units, {some}{others}: set time_unit= to one of "
+            f"{', '.join(TIME_UNITS)}, or correct the file",
+            option="time_unit",
+            column=name,
+        )
+
+    def of(self, name: str, value: Any) -> int:
+        """Parse one time. Raise ValueError with the reason if it is not a time."""
+        try:
+            number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
+            if number is None:
+                return moment_of(str(value).strip(), self.form)
+            found = scaled(number, self.unit or self._unit(name, number))
+        except (_RefusedError, ConnectorError) as error:
+            raise ValueError(str(error)) from None
+        except (ValueError, OverflowError):
+            raise ValueError(self._no_time(name, value)) from None
+        if abs(found) >= FURTHEST_MS:
+            raise ValueError(self._no_time(name, value))
+        return found
+
+    def milliseconds(self, name: str, values: Sequence[Any] | NDArray[Any], bad: Bad) -> NDArray[np.int64]:
+        """Parse one column of times. Rows that are not times are added to `bad`."""
+        numbers = None
+        if isinstance(values, np.ndarray):
+            numbers = values
+        elif not self.form:
+            if (moments := dashed(values)) is not None:
+                return moments
+            numbers = numbers_of(values)
+        if numbers is not None and (found := self._at_once(name, numbers)) is not None:
+            return found
+        times = np.zeros(len(values), np.int64)
+        for i, value in enumerate(values if numbers is not values else values.tolist()):
+            try:
+                times[i] = self.of(name, value)
+            except ValueError as error:
+                bad.setdefault(i, str(error))
+        return times
+
+    def features(
+        self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return hour and weekday of times, NaN where missing; rows that are not times are added to `bad`."""
+        there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
+        found: Bad = {}
+        whole = len(there) == len(values)
+        times = np.zeros(len(values), np.int64)
+        times[there] = self.milliseconds(name, values if whole else [values[i] for i in there.tolist()], found)
+        for i, reason in found.items():
+            bad.setdefault(int(there[i]), reason)
+        is_time = np.zeros(len(values), bool)
+        is_time[np.delete(there, list(found))] = True
+        return time_features(name, times, is_time)
+
+    def row(self, name: str, value: Any, missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
+        """Return the features of a time by name; none if it is missing.
+
+        Raises
+        ------
+        ValueError
+            If the value is not a time.
+        """
+        return {} if is_missing_time(value, missing) else time_row(name, self.of(name, value))
+
+    # Units of numbers --------------------------------------------------------------------------------------------
+
+    def _unit(self, name: str, number: float) -> str:
+        """Return the unit of a number of a column; the column may be new."""
+        if not number:  # zero in every unit
+            return "ms"
+        guess = self.guesses.get(name)
+        if guess is None:
+            guess = self._first(name, number)
+        told = unit_of(number)
+        if isinstance(guess, str):
+            if told not in (None, guess):
+                raise _RefusedError(_of_another(name, number, str(told), guess))
+            self._say(name, number)
+            return guess
+        if told is not None and abs(number) > _GROWTH * guess:
+            raise _RefusedError(_of_another(name, number, told, None))
+        self._say(name, number)
+        self.guesses[name] = max(guess, abs(number))
+        return "ms"
+
+    def _first(self, name: str, number: float) -> Any:
+        """Detect the unit of a column from its first number."""
+        if fault := _date_in_digits(name, number):
+            raise _RefusedError(fault)
+        guess = self.guesses[name] = unit_of(number) or abs(number)
+        return guess
+
+    def _at_once(self, name: str, numbers: NDArray[Any]) -> NDArray[np.int64] | None:
+        """Parse a column of numbers at once. None if the rows must be parsed one by one."""
+        unit = self.unit or self._unit_of_all(name, numbers)
+        if unit is None:
+            return None
+        most = FURTHEST_MS // (1000 if unit == "s" else 1)
+        if len(numbers) and not (numbers.min() > -most and numbers.max() < most):
+            return None
+        return scaled(numbers, unit)
+
+    def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
+        """Apply `_unit` to a column of numbers. None if it rejects any of them."""
+        lowest, highest = (numbers.min().item(), numbers.max().item()) if len(numbers) else (0, 0)
+        if not (lowest or highest):
+            return "ms"
+        first = numbers[(numbers != 0).argmax()].item()
+        guess = self.guesses.get(name)
+        if guess is None:
+            try:
+                guess = self._first(name, first)
+            except _RefusedError:
+                return None
+        if isinstance(guess, str):
+            n = TIME_UNITS[guess]
+            if not EARLIEST_S * n <= lowest <= highest < LATEST_S * n and _tell(np.abs(numbers), guess).any():
+                return None
+        else:
+            largest = max(guess, highest, -lowest)
+            if largest >= EARLIEST_S:
+                sizes = np.abs(numbers)
+                before = np.maximum.accumulate(np.concatenate([[guess], sizes]))[:-1]
+                if (_tell(sizes) & (sizes > _GROWTH * before)).any():
+                    return None
+            self.guesses[name] = largest
+        self._say(name, first)
+        return guess if isinstance(guess, str) else "ms"
+
+    def _say(self, name: str, number: float) -> None:
+        """Log once how the numbers of a column are interpreted."""
+        if name in self._said:
+            return
+        self._said.add(name)
+        guess = self.guesses[name]
+        if isinstance(guess, str):
+            moment = datetime.fromtimestamp(abs(number) / TIME_UNITS[guess], UTC)
+            is_one = "" if number < 0 else f" ({number} is {moment:%Y-%m-%d %H:%M:%S} UTC)"
+            logger.info("times in %r are read as %s since 1970%s; time_unit= changes this",
+                        name, _WORDS[guess], is_one)  # fmt: skip
+        else:
+            logger.warning("times in %r, such as %s, have no clear unit and are read as milliseconds; "
+                           "time_unit= changes this", name, number)  # fmt: skip
+
+    def _no_time(self, name: str, value: Any) -> str:
+        if self.form:
+            return f"'{name}' is not a time of the format {self.form!r}: {shown(value)}"
+        if name not in self._ways:  # computed once per column, because it is slow
+            self._ways[name] = options_of(str(value))
+        way = f"a number since 1970, ISO 8601 or RFC 2822; {self._ways[name]} reads others"
+        return f"'{name}' is not a time ({way}): {shown(value)}"
+
+
+class SingleTimes(Times):
+    """Parse each time on its own, for workers that see only a part of the stream. The number alone must determine its
+    unit.
+    """
+
+    def _unit(self, name: str, number: float) -> str:
+        if fault := _date_in_digits(name, number):
+            raise _RefusedError(fault)
+        unit = unit_of(number)
+        if unit is None and number:
+            raise _RefusedError(
+                f"the unit of the time {number} in '{name}' is ambiguous: set time_unit= to one of "
+                f"{', '.join(TIME_UNITS)}"
+            )
+        return unit or "ms"
+
+
+class _RefusedError(ValueError):
+    """A number that is not a time, with the reason."""
+
+
+@overload
+def scaled(number: float, unit: str) -> int: ...
+@overload
+def scaled(number: NDArray[Any], unit: str) -> NDArray[np.int64]: ...
+def scaled(number: Any, unit: str) -> Any:
+    """Convert a number, or an array of numbers, in a unit to milliseconds, with halves rounded up.
+
+    Examples
+    --------
+    >>> scaled(1.5, "s"), scaled(2_499_999, "ns"), scaled(2_500_000, "ns"), scaled(np.array([2.5]), "ms")
+    (1500, 2, 3, array([3]))
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If the number is not finite.
+    """
+    number, size = (number * 1000, 1) if unit == "s" else (number, TIME_UNITS[unit] // 1000)
+    if isinstance(number, np.ndarray):
+        if number.dtype.kind == "f":
+            return np.floor(number / size + 0.5).astype(np.int64)
+    elif not isinstance(number, int):
+        return math.floor(number / size + 0.5)
+    return number if size == 1 else (number + size // 2) // size
+
+
+def seconds_of(time: Any) -> float:
+    """Convert a number of seconds or a datetime to seconds since 1970. A datetime without a time zone is UTC.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the value is neither, or is a number in another unit.
+
+    Examples
+    --------
+    >>> seconds_of(12), seconds_of(datetime(1970, 1, 2))
+    (12.0, 86400.0)
+    """
+    if isinstance(time, np.datetime64):
+        time = math.nan if np.isnat(time) else time.astype("datetime64[us]").item()
+    if isinstance(time, datetime) and time == time:  # NaT of pandas differs from itself
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = math.nan if isinstance(time, datetime) else float(time)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
+    told = unit_of(number) if math.isfinite(number) else None
+    if told not in (None, "s"):
+        raise ValueError(
+            f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(told)]}: "
+            f"divide it by {TIME_UNITS[str(told)]}"
+        )
+    return number
+
+
+def is_spelled_out(text: str) -> bool:
+    """Return whether a text is a time and not a number.
+
+    Examples
+    --------
+    >>> is_spelled_out("2024-05-31"), is_spelled_out("31 May 2024 12:00 GMT"), is_spelled_out("20240531")
+    (True, True, False)
+    """
+    if number_of(text) is not None:
+        return False
+    try:
+        moment_of(text.strip(), None)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+# Numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _date_in_digits(name: str, number: float) -> str | None:
+    """Return why a number may be a date without separators, or None."""
+    form = form_of_date(number)
+    if form is None:
+        return None
+    return (
+        f"the time {number:.0f} in '{name}' may be a date or a number: set time_format={form}, or "
+        f"time_unit= one of {', '.join(TIME_UNITS)}"
+    )
+
+
+def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
+    before = f"those before are in {_WORDS[own]}" if own else "those before are far smaller numbers"
+    return (
+        f"the time {number} in '{name}' seems to be in {_WORDS[unit]}, but {before}; time_unit= reads all in one unit"
+    )
+
+
+def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
+    """Return how many numbers do not fit a guess."""
+    if isinstance(guess, str):
+        return sum(unit_of(number) != guess for number in numbers)
+    times, bad = Times(), Bad()
+    times.guesses[name], times._said = guess, {name}
+    times.milliseconds(name, numbers, bad)
+    return len(bad)
+
+
+def _tell(sizes: NDArray[Any], but: str | None = None) -> NDArray[np.bool_]:
+    """Return a mask of the numbers that are plausible times in a unit other than `but`."""
+    found = np.zeros(len(sizes), bool)
+    for unit, n in TIME_UNITS.items():
+        if unit != but:
+            found |= (sizes >= EARLIEST_S * n) & (sizes < LATEST_S * n)
+    return found

@@ -1,0 +1,3 @@
+"""Sources of several files: paths, globs, folders and their partitions."""
+
+from __future__ import annotations

@@ -1,0 +1,358 @@
+"""Source that reads several files one after the other as one stream."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Origins, Position
+from connectors.files.lists import ORDERS, ListedFile, find_files, is_several, natural_key
+from connectors.files.partitions import PartitionColumns
+from connectors.notices import Notice, Notices
+from connectors.options import Options, printable
+from connectors.registry import connector_of, opener
+from connectors.streams import PrefetchSource
+
+# Between two looks for new files: at least a second, and a multiple of the time that a look takes.
+_LOOK_S, _LOOK_PAUSES = 1.0, 10.0
+
+
+class ManyFilesSource(PrefetchSource):
+    """Read the files of paths, globs and directories with the source of their format.
+
+    The first file determines the types of columns. Columns of later files are matched by name. The origin of an event
+    names its file. With ``at_end=wait``, new files are read as they appear, each up to its end at that time.
+
+    Parameters
+    ----------
+    roots
+        Paths, globs and directories.
+    options
+        Options of the files, and `order`, `hive_partitioning`, `at_end` and `min_age`.
+    exclude
+        Results of the run, which globs and directories do not contain.
+    """
+
+    def __init__(self, roots: Sequence[str], options: Options, exclude: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.name = options.name
+        self._roots, self._exclude = list(roots), list(exclude)
+        self._order = options.one_of("order", ORDERS)
+        self._hive = options.flag("hive_partitioning", True)
+        self._follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._min_age = options.seconds("min_age", 0.0)
+        self._format = options.text("format")
+        self._options = options.rest()
+        self._notices = Notices()
+        self._check_options()
+        self._inner: PrefetchSource | None = None
+        self._partitions: PartitionColumns | None = None
+        self._unit = ""
+        self._done: dict[str, int] = {}  # sizes of the files read
+        self._current: ListedFile | None = None
+        self._at: Position = {}
+        self._left = deque(self._ready(self._listed()))
+        self._check_files()
+        self._measure()
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_options(self) -> None:
+        if self._follow and not any(map(is_several, self._roots)):
+            what = "at_end=wait waits for new files of a directory or glob: name one of them"
+            raise ConnectorError(f"{self.name}: {what}", "value", option="at_end")
+        if self._min_age and not self._follow:
+            raise ConnectorError(f"{self.name}: min_age is only for at_end=wait", "value", option="min_age")
+        names = self._roots
+        if self._order is None and len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
+            self._order = "name"  # the shell sorts part-10 before part-2
+            self._notices.say(
+                f"{self.name}: the files are read in the order of the numbers in their names; ?order=given keeps the "
+                "order of the arguments"
+            )
+
+    @property
+    def identity(self) -> str:
+        """All paths, globs and directories."""
+        return ", ".join(printable(root.rstrip("/") or root) for root in self._roots)
+
+    # The files ----------------------------------------------------------------------------------------------------
+
+    def _listed(self) -> list[ListedFile]:
+        """Return the files of the format, in reading order."""
+        found, formats = [], dict[str, ListedFile]()
+        others = list[ListedFile]()
+        for file in find_files(self._roots, self._order or "given", self._exclude):
+            kind = self._format or _format_of(os.path.basename(printable(file.path)))
+            if not kind and file.path != file.root:
+                others.append(file)
+                continue
+            formats.setdefault(kind, file)
+            found.append(file)
+        if len(formats) > 1:
+            (one, first), (other, second) = list(formats.items())[:2]
+            what = f"{first.name} is {one or 'unknown'} and {second.name} {other or 'unknown'}"
+            remedy = "name the files of one format with a glob such as '*.csv', or set format="
+            raise ConnectorError(f"{self.name}: contains several formats, {what}: {remedy}", "formats")
+        if others and (found or not self._follow):
+            form = "{name!r} and other files with unknown suffixes are not read"
+            self._notices.say(Notice(form.format(name=others[0].name), form))
+        return found
+
+    def _check_files(self) -> None:
+        """Raise an error if there is nothing to read, or a file cannot be read."""
+        if not self._left and not self._follow:
+            raise ConnectorError(
+                f"{self.name}: no files: the directory is empty or the glob matches nothing", "missing"
+            )
+        for file in self._left:
+            if "://" not in file.path and not os.access(file.path, os.R_OK):
+                raise ConnectorError(f"{file.name}: cannot be read: permission denied", "denied")
+
+    def _begin(self) -> None:
+        """Open the first file that is not empty."""
+        files = list(self._left)
+        self._plan(files)
+        if not self._next_file() and not self._follow:
+            raise ConnectorError(f"{self.name}: all files are empty", "empty")
+        self._at = self._here()
+        if self._inner is not None and self._current is not None and self._partitions is not None:
+            start = self._inner.position
+            first = next(iter(self._inner), None)
+            if first is not None:
+                self._made(first)  # raises an error if a column and a folder have the same name
+            self._inner.seek(start)
+
+    def _plan(self, files: Sequence[ListedFile]) -> None:
+        """Determine the columns of folders from the first files."""
+        if self._partitions is not None or not files:
+            return
+        keys = list(files[0].keys) if self._hive else []
+        if keys:
+            for file in files:
+                self._check_keys(file, keys)
+            self._partitions = PartitionColumns(self.name, keys, self._options)
+            self._partitions.decide(file.keys for file in files)
+
+    def _check_keys(self, file: ListedFile, keys: Sequence[str]) -> None:
+        if self._hive and set(file.keys) != set(keys):
+            there = ", ".join(f"{key}=..." for key in keys) or "no such names"
+            what = f"the folders of the files have different keys; those of the first file are {there}"
+            raise ConnectorError(f"{file.name}: {what}: set hive_partitioning=no", "value", option="hive_partitioning")
+
+    def _next_file(self) -> bool:
+        """Open the next file that is not empty. Return whether there is one."""
+        while self._left:
+            file = self._left.popleft()
+            if self._follow and not os.path.exists(file.path):
+                self._notices.say(Notice.of("{name!r} was removed before it was read", file.name))
+                continue
+            if file.size and self._opened(file):
+                self._current = file
+                return True
+            self._notices.say(Notice.of("{name!r} is empty", file.name))
+            self._finish(file)
+        return False
+
+    def _finish(self, file: ListedFile) -> None:
+        self._done = self._done | {file.name: file.size}  # a new dict, because positions contain it
+        self._done_bytes += file.size
+
+    def _measure(self) -> None:
+        self._done_bytes = sum(self._done.values())
+        files = [*self._left, *([] if self._current is None else [self._current])]
+        self._total_bytes = self._done_bytes + sum(file.size for file in files)
+
+    def _opened(self, file: ListedFile) -> bool:
+        """Open a file. Return False if it is empty."""
+        self._check_keys(file, [] if self._partitions is None else self._partitions.keys)
+        try:
+            if self._inner is None:
+                self._inner = self._first(file)
+            else:
+                self._inner.next_file(file.path)
+        except ConnectorError as error:
+            if error.reason == "empty":
+                return False
+            raise
+        return True
+
+    def _first(self, file: ListedFile) -> PrefetchSource:
+        options = Options(file.name, self._options | {"format": self._format})
+        connector = connector_of(file.path, options)
+        source = None if connector.source is None else opener(connector.source)(file.path, options)
+        if not isinstance(source, PrefetchSource):
+            raise ConnectorError(f"{file.name}: such files are read one at a time: give one SOURCE", "several")
+        source.prefetches = False
+        self.is_labelled = connector.labelled
+        return source
+
+    def _look(self) -> None:
+        """Look for new files."""
+        files = self._listed()
+        for file in files:
+            if file.name in self._done and self._done[file.name] != file.size:
+                form = (
+                    "{name!r} changed after it was opened, and is not read again: write under another name, then rename"
+                )
+                self._notices.say(Notice.of(form, file.name))
+        places = {file.name: i for i, file in enumerate(files)}
+        last = max((places[name] for name in places if name in self._done), default=-1)
+        for file in self._ready(files):
+            if file.name not in self._done:
+                if places[file.name] < last:
+                    form = "{name!r} appeared after later files had been read, and is read after them"
+                    self._notices.say(Notice.of(form, file.name))
+                self._left.append(file)
+        self._plan(self._left)
+
+    def _ready(self, files: Sequence[ListedFile]) -> list[ListedFile]:
+        """Return the files that are complete, as far as known. All are, unless new files are awaited."""
+        latest = time.time() - self._min_age if self._min_age else math.inf
+        return [file for file in files if not self._follow or (file.size and file.modified <= latest)]
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[Batch]:
+        due = -math.inf
+        while True:
+            if self._current is not None or self._next_file():
+                yield from self._rest_of_file()
+            elif not self._follow:
+                return
+            elif time.monotonic() < due:
+                time.sleep(_LOOK_S / 4)
+                yield Batch([], [], Origins({}, {}), self._at)
+            else:
+                began = time.monotonic()
+                self._look()
+                ended = time.monotonic()
+                due = ended + max(_LOOK_S, _LOOK_PAUSES * (ended - began))
+
+    def _rest_of_file(self) -> Iterator[Batch]:
+        """Yield the batches of the current file. The position of the last one is the end of the file."""
+        assert self._inner is not None
+        assert self._current is not None
+        held: Batch | None = None
+        for batch in self._inner:
+            if held is not None:
+                self._at = held.position
+                yield held
+            held = self._made(batch)
+        self._finish(self._current)
+        self._current = None
+        self._at = self._here()
+        if held is not None:
+            held.position = self._at
+            yield held
+
+    def _made(self, batch: Batch) -> Batch:
+        """Return a batch of the inner source with the file as a column of its origins."""
+        assert self._inner is not None
+        assert self._current is not None
+        unit = next(iter(batch.origins.columns))
+        self._unit = self._unit or unit
+        if unit != self._unit:
+            what = f"numbers events by {unit}, but the files before by {self._unit}: name files of one kind by a glob"
+            raise ConnectorError(f"{self._inner.name}: {what}", "formats")
+        if self._partitions is not None:
+            batch = self._partitions.added(batch, self._current.keys, self._inner.name)
+        columns = {"file": [self._inner.name] * len(batch)} | batch.origins.columns
+        return replace(batch, origins=Origins({}, columns), position=self._here(batch.position))
+
+    def _here(self, at: Position | None = None) -> Position:
+        """Return the position within the current file, or between files."""
+        inner = self._inner
+        position = {
+            "file": None if self._current is None else self._current.name,
+            "at": at or (None if inner is None else inner.position),
+            "read": self._done,
+        }
+        return position if self._partitions is None else position | {"folders": self._partitions.decided}
+
+    @property
+    def _read_position(self) -> Position:
+        return self._at
+
+    def _go_to(self, position: Position) -> None:
+        try:
+            name, at, self._done = position["file"], position["at"], dict(position["read"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConnectorError(f"{self.name}: not a position of several files: {position!r}", "position") from error
+        files = self._listed()
+        self._plan(files)
+        if self._partitions is not None and "folders" in position:
+            self._partitions.restore(position["folders"])
+        for file in files:
+            if file.name in self._done and file.size != self._done[file.name]:
+                self._notices.say(Notice.of("{name!r} changed after it was read, and is not read again", file.name))
+        self._left = deque(file for file in self._ready(files) if file.name not in self._done and file.name != name)
+        current = next((file for file in files if file.name == name), None)
+        if name is not None and current is None:
+            what = "is missing, but was read in part: put it back, or start over with --reset"
+            raise ConnectorError(f"{name}: {what}", "missing")
+        inner = self._inner
+        if inner is not None and at is not None:
+            if current is None:
+                inner.recall(at)
+            elif self._current is None or self._current.name != name:
+                inner.next_file(current.path)
+                inner.seek(at)
+            else:
+                inner.seek(at)
+        self._current = current
+        self._measure()
+        self._at = position
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether reading mostly runs without the GIL."""
+        return self._inner is not None and self._inner.is_apart
+
+    @property
+    def _read_fraction(self) -> float | None:
+        """Fraction of bytes."""
+        if self._follow:
+            return None
+        done = float(self._done_bytes)
+        if self._current is not None and self._inner is not None:
+            done += self._current.size * (self._inner.fraction or 0.0)
+        return done / self._total_bytes if self._total_bytes else 1.0
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        folders = [] if self._partitions is None else self._partitions.notices
+        return [*self._notices.texts, *folders, *([] if self._inner is None else self._inner.notices)]
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Features with declared values."""
+        return () if self._inner is None else self._inner.categories
+
+    def _let_go(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+
+@cache
+def _format_of_suffixes(name: str) -> str:
+    try:
+        return connector_of(name, Options(name, {})).name
+    except ConnectorError:
+        return ""
+
+
+def _format_of(name: str) -> str:
+    """Return the format of a file by its suffixes, empty if it is unknown."""
+    stem, suffix = os.path.splitext(name)
+    return _format_of_suffixes("x" + os.path.splitext(stem)[1] + suffix)

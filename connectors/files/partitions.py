@@ -1,0 +1,113 @@
+"""Columns of hive-partitioned folders such as ``dt=2026-01-01/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from connectors.columns.text import TextColumns
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Position, SparseRows, rows_of
+from connectors.options import Options, Roles
+
+_SHARED = ("missing", "time_unit", "time_format", "decimal", "thousands", "bare", "hide")
+_ROLES = ("label", "key", "time")
+
+
+class PartitionColumns:
+    """Add the keys of folders to events, with types inferred as in CSV.
+
+    Parameters
+    ----------
+    source
+        Name of the source, for messages.
+    keys
+        Names of the keys.
+    given
+        Options of the source. Those about the keys are removed.
+    """
+
+    def __init__(self, source: str, keys: Sequence[str], given: dict[str, Any]) -> None:
+        self._source, self.keys = source, list(keys)
+        options = Options(source, given)
+        ignore, types = options.names("ignore"), options.kinds("types")
+        mine: dict[str, Any] = {name: given[name] for name in _SHARED if name in given}
+        mine |= {name: given.pop(name) for name in _ROLES if given.get(name) in keys}
+        mine["ignore"], rest = _split(ignore, keys)
+        mine["types"], others = {name: types[name] for name in types if name in keys}, types.keys() - set(keys)
+        self._roles = Roles.of(Options(source, mine))
+        self._columns = TextColumns(self.keys, self._roles)
+        for name, left in (("ignore", rest), ("types", {name: types[name] for name in types if name in others})):
+            if name in given:
+                given[name] = left or None
+
+    def decide(self, values: Iterable[Mapping[str, str]]) -> None:
+        """Infer types from the folders of all files."""
+        found = list(values)
+        self._columns.decide(self._source, {key: [one[key] for one in found] for key in self.keys}, True)
+
+    @property
+    def decided(self) -> Position:
+        """Types of the keys, as JSON."""
+        return self._columns.decided
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore the types of the keys."""
+        self._columns.restore(decided)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self._columns.numbers.notices.texts
+
+    def added(self, batch: Batch, values: Mapping[str, str], name: str) -> Batch:
+        """Return a batch with the keys of the folder of its file.
+
+        Parameters
+        ----------
+        batch
+            Events of one file.
+        values
+            Values of the keys.
+        name
+            Name of the file, for messages.
+
+        Raises
+        ------
+        ConnectorError
+            If the file has a column of the same name.
+        """
+        n = len(batch)
+        if not n:
+            return batch
+        features = batch.features
+        if isinstance(features, SparseRows):
+            what = (
+                f"{name}: libsvm has no named columns for folders such as {self.keys[0]}=...: set hive_partitioning=no"
+            )
+            raise ConnectorError(what, "value", option="hive_partitioning")
+        tables = features if isinstance(features, list) else [features]
+        if clash := next((key for key in self.keys if any(key in table for table in tables)), None):
+            what = f"{name}: column {clash!r} is also a folder, {clash}={values[clash]}: set hive_partitioning=no"
+            raise ConnectorError(what, "twice", option="hive_partitioning", column=clash)
+        events = self._columns.read([tuple(values[key] for key in self.keys)] * n)
+        if isinstance(features, list):
+            more = rows_of(events.features, n)
+            features = [row | one for row, one in zip(features, more, strict=True)]
+        else:
+            assert isinstance(events.features, dict)
+            features = features | events.features
+        roles = self._roles
+        found = replace(
+            batch,
+            features=features,
+            labels=batch.labels if roles.label is None else events.labels,
+            keys=batch.keys if roles.key is None else events.keys,
+            times=batch.times if roles.time is None else events.times,
+        )
+        return found.without(events.bad)
+
+
+def _split(names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
+    return [name for name in names if name in keys], [name for name in names if name not in keys]

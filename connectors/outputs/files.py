@@ -1,0 +1,263 @@
+"""Sinks that write result tables to files and can be rewound."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results
+from connectors.options import Options
+from connectors.outputs.results import LineWriter, check_link, check_replaced, names_in, sync_directory
+from connectors.registry import Setting, is_pipe
+from connectors.streams import Sink
+from connectors.text.compression import ZIP_SUFFIX, Compressor, codec_of_name
+
+
+class FileSink(Sink):
+    """Base class of file sinks.
+
+    An existing file is replaced at the first write or flush, unless the run resumes.
+
+    Parameters
+    ----------
+    path
+        Path of the file, or of the directory of parts.
+    options
+        Options of the URL; file sinks have none.
+    setting
+        Settings of the run.
+    """
+
+    can_rewind = True
+
+    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+        self.name, self._overwrite = path, setting.overwrite
+        options.finish()
+        self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
+
+    def check_replaced(self) -> None:
+        """Raise an error if the sink would replace a file that does not look like results."""
+        if self._fresh and not self._overwrite:
+            check_replaced(self.name)
+
+    def _check_left(self, n: int, there: int, unit: str) -> None:
+        """Raise an error if fewer than n bytes or parts exist."""
+        if n and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before", "missing")
+        if n > there:
+            what = f"has {there} {unit}, but {n} were written before: it was changed"
+            raise ConnectorError(f"{self.name}: {what}", "changed")
+
+
+class TextSink(FileSink):
+    """Append lines to a file, compressed if its suffix is that of a compression format.
+
+    The constructor creates the file. Without `resume`, the first write or flush replaces an existing file. If the sink
+    is closed before that, the file does not change.
+
+    Each flush ends a frame (a member of gzip), so that the file can be truncated at every position. Two runs with
+    equal rows write equal content. The compressed bytes are equal only if both flushed at the same rows.
+    """
+
+    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
+        super().__init__(path, options, setting)
+        self._lines = lines
+        if path.lower().endswith(ZIP_SUFFIX):
+            raise ConnectorError(f"{path}: ZIP archives are not written: use .gz or .zst", "no sink")
+        self._codec = codec_of_name(path)
+        self._package = None if self._codec is None else self._codec.load(path)
+        self._frame: Compressor | None = None
+        self._columns: list[str] | None = None
+        with writing(path):
+            check_link(path)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
+        self._durable = self._size() if setting.resume else 0
+        sync_directory(os.path.dirname(os.path.realpath(path)))
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def write(self, table: Results) -> None:
+        """Append rows. Write a header first if the file is empty and the format has one."""
+        self._replace()
+        names = list(table)
+        if self._columns is None:
+            self._columns = names
+            if not self._size() and self._frame is None:
+                self._append(self._lines.head(names))
+        elif self._columns != names:
+            what = f"has the columns {self._columns}, but the rows to be written {names}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
+        self._append(self._lines.body(table))
+
+    def _replace(self) -> None:
+        self._touched = True
+        if self._fresh:
+            self._fresh = False
+            self._cut(0)
+
+    def _cut(self, size: int) -> None:
+        with writing(self.name):
+            self._file.truncate(size)
+
+    def _sync(self) -> None:
+        with writing(self.name):
+            os.fsync(self._file.fileno())
+
+    def _append(self, data: bytes) -> None:
+        if self._codec is not None and data:
+            self._frame = self._frame or self._codec.compressor(self._package)
+            data = self._frame.compress(data)
+        _write_all(self._file, data, self.name)
+
+    def flush(self) -> None:
+        """Make all written rows durable."""
+        self._replace()
+        if self._frame is not None:
+            _write_all(self._file, self._frame.flush(), self.name)
+            self._frame = None
+        self._sync()
+        self._durable = self._size()
+
+    @property
+    def position(self) -> Position:
+        """Number of durable bytes, and the columns."""
+        return {"bytes": self._durable, "columns": self._columns}
+
+    def rewind(self, position: Position) -> None:
+        """Truncate the file to its size at `position`."""
+        size = int(position["bytes"])
+        self._check_left(size, self._size(), "bytes")
+        if size and position["columns"] not in names_in(self.name):
+            raise ConnectorError(
+                f"{self.name}: does not begin with what was written before: the file was changed", "changed"
+            )
+        self._cut(size)
+        self._sync()
+        self._touched, self._fresh, self._frame, self._durable = True, False, None, size
+        self._columns = position["columns"]
+
+    def close(self) -> None:
+        """Flush the written rows and close the file."""
+        if self._file.closed:
+            return
+        with self._file:
+            if self._touched:
+                self.flush()
+        if self._made and not self._touched:
+            os.remove(os.path.realpath(self.name))
+
+
+class OutputPipe(Sink):
+    """Write lines to standard output, a pipe or a device. It cannot be rewound."""
+
+    can_rewind = False
+
+    def __init__(self, path: str, lines: LineWriter, options: Options) -> None:
+        self.name = "standard output" if path == "-" else path
+        options.finish()
+        self._lines = lines
+        self._written = 0
+        with writing(self.name):
+            check_link(path)
+            self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
+
+    def write(self, table: Results) -> None:
+        """Write rows."""
+        data = self._lines.body(table)
+        if not self._written:
+            data = self._lines.head(list(table)) + data
+        _write_all(self._file, data, self.name)
+        self._written += len(data)
+
+    def flush(self) -> None:
+        """Do nothing: rows are not buffered."""
+
+    @property
+    def position(self) -> Position:
+        """Number of bytes written."""
+        return {"bytes": self._written}
+
+    def rewind(self, position: Position) -> None:
+        """Raise an error."""
+        what = "cannot undo writes; write to a file instead"
+        raise ConnectorError(f"{self.name}: {what}", "not seekable")
+
+    def close(self) -> None:
+        """Close the file. Standard output stays open."""
+        self._file.close()
+
+
+class NullSink(Sink):
+    """Discard all rows."""
+
+    name = "null:"
+    can_rewind = True
+
+    def write(self, table: Results) -> None:
+        """Discard the rows."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    @property
+    def position(self) -> Position:
+        """Always empty."""
+        return {}
+
+    def rewind(self, position: Position) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
+    view = memoryview(data)
+    with writing(name):
+        while view:
+            view = view[file.write(view) :]
+
+
+@contextlib.contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Convert an OSError to a `ConnectorError` that names the file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader of the pipe, such as `head`, has exited
+    except OSError as error:
+        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}", "write") from error
+
+
+def _open_standard_output() -> io.FileIO:
+    if sys.stdout is None:  # closed before Python started: its file descriptor may now be another file
+        raise OSError(errno.EBADF, "it is closed")
+    sys.stdout.flush()
+    return open(1, "wb", buffering=0, closefd=False)
+
+
+def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
+    """Open a sink that writes lines to a file, to the parts of a directory, to an object or to a pipe."""
+    if "://" in path:
+        from connectors.remote.sinks import RemoteTextSink
+
+        return RemoteTextSink(lines, path, options, setting)
+    if not is_pipe(path) and (options.has("rotate_bytes") or options.has("partition_by")):
+        from connectors.outputs.text_parts import TextPartsSink
+
+        return TextPartsSink(path, lines, options, setting)
+    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
+
+
+def open_null(path: str, options: Options, _: Setting) -> Sink:
+    """Open a sink that discards all rows."""
+    if path != NullSink.name:
+        raise ConnectorError(f"{path}: use only {NullSink.name}")
+    options.finish()
+    return NullSink()

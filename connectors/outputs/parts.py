@@ -1,0 +1,354 @@
+"""Directories of files, rotated by size and partitioned by the time of events."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results
+from connectors.options import Options
+from connectors.outputs.files import FileSink, writing
+from connectors.outputs.results import check_link, columns_of, make_directory, sync_directory
+from connectors.registry import Setting
+from connectors.text.compression import Compressor
+
+_SPANS = {"date": 86_400_000, "hour": 3_600_000}
+"""Milliseconds of event time per folder."""
+_FOLDERS = ("", "dt=*", os.path.join("dt=*", "hour=*"))
+_UNFINISHED = ".inprogress"
+_ROWS = 1024  # most rows formatted at once, because a part may end within them
+
+
+@dataclass(slots=True)
+class Part:
+    """A part that is being written.
+
+    Parameters
+    ----------
+    path
+        Name of the finished file.
+    span
+        Number of the time span of its folder.
+    size
+        Bytes before compression.
+    n_rows
+        Number of rows.
+    durable
+        Bytes on disk at the last flush; for Parquet, rows.
+    frame
+        Frame of the compression, if one is open.
+    """
+
+    path: str
+    span: int
+    size: int = 0
+    n_rows: int = 0
+    durable: int = 0
+    frame: Compressor | None = None
+
+    @property
+    def unfinished(self) -> str:
+        """Name while the part is being written."""
+        return self.path + _UNFINISHED
+
+
+class PartsSink(FileSink):
+    """Base class of sinks that write ``part-00000.csv``, ``part-00001.csv``, ... of a directory.
+
+    A part has the suffix ``.inprogress`` until it is complete. With `partition_by`, each day or hour (UTC) of event
+    time has a folder. Its part is complete when an event of the second next day or hour arrives; later events begin
+    another part. Names and rows of parts do not depend on batches and checkpoints.
+
+    Parameters
+    ----------
+    path
+        Path of the directory.
+    options
+        `rotate_bytes` is the maximum size of a part before compression, unless one row is larger; `partition_by` is
+        date or hour.
+    setting
+        Settings of the run.
+    suffix
+        Suffix of the parts.
+
+    Attributes
+    ----------
+    most_rows
+        Maximum number of rows of a part.
+    """
+
+    most_rows: float = math.inf
+
+    def __init__(self, path: str, options: Options, setting: Setting, suffix: str) -> None:
+        self._most = options.integer("rotate_bytes", 0, 1)
+        self._by = options.one_of("partition_by", _SPANS)
+        super().__init__(path, options, setting)
+        self._suffix = suffix
+        self._columns: list[str] | None = None
+        self._parts: dict[str, Part] = {}  # by folder
+        self._finished: dict[str, int] = {}  # number of finished parts, by folder
+        self._latest: int | None = None  # latest time span
+        # With checkpoints, parts get their final names together with them, so that a resumed run need not undo this.
+        self._keeps_checkpoints = setting.source is not None
+        self._complete: list[Part] = []
+        self._is_torn = False  # whether a write failed
+        self._unsynced = set[str]()  # directories with new names
+        try:
+            check_link(path.rstrip("/"))
+            make_directory(path)
+        except OSError as error:
+            raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._durable = self._state()
+
+    @property
+    def identity(self) -> str:
+        """Directory and options, which determine the parts."""
+        return f"{self.name}?rotate_bytes={self._most}&partition_by={self._by}"
+
+    # Writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, table: Results) -> None:
+        """Append rows to the current part."""
+        if self._by is not None:
+            what = "partition_by needs the times of events: name their column with --time NAME"
+            raise ConnectorError(f"{self.name}: {what}", "no times", option="partition_by")
+        self._check_columns(table)
+        self._append("", 0, table)
+
+    def write_at(self, table: Results, times: Sequence[int] | NDArray[np.int64]) -> None:
+        """Append rows to the parts of their folders."""
+        if self._by is None:
+            self.write(table)
+            return
+        self._check_columns(table)
+        spans = np.asarray(times, np.int64) // _SPANS[self._by]
+        for rows in self._steps(spans):
+            latest = int(spans[rows].max())
+            if self._latest is None or latest > self._latest:
+                self._latest = latest
+                self._finish_before(latest - 1)
+            part, found = _rows(table, rows.start, rows.stop), np.unique(spans[rows]).tolist()
+            for span in found:
+                here = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
+                self._append(self._folder(span), span, here)
+
+    def _steps(self, spans: NDArray[np.int64]) -> Iterator[slice]:
+        """Yield the rows between which the latest time span advances."""
+        latest = np.maximum.accumulate(spans)
+        if self._latest is not None:
+            latest = np.maximum(latest, self._latest)
+        starts = [0, *(np.flatnonzero(np.diff(latest)) + 1).tolist(), len(spans)]
+        yield from (slice(a, b) for a, b in pairwise(starts) if a < b)
+
+    def _folder(self, span: int) -> str:
+        moment = str(np.datetime64(span * _SPANS[str(self._by)], "ms"))
+        day = f"dt={moment.partition('T')[0]}"
+        return day if self._by == "date" else os.path.join(day, f"hour={moment.partition('T')[2][:2]}")
+
+    def _check_columns(self, table: Results) -> None:
+        self._replace()
+        names = list(table)
+        self._columns = self._columns or names
+        if self._columns != names:
+            what = f"has the columns {self._columns}, but the rows to be written {names}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
+
+    def _append(self, folder: str, span: int, table: Results) -> None:
+        """Append rows to the part of a folder, and begin new parts where they do not fit."""
+        n, start = len(next(iter(table.values()), ())), 0
+        while start < n:
+            part = self._parts.get(folder) or self._begin(folder, span)
+            rows = _rows(table, start, min(n, start + _ROWS))
+            count, data = self._fitting(part, rows)
+            if count:
+                self._put(part, data)
+                part.n_rows += count
+                start += count
+            else:
+                self._finish(folder)
+
+    def _fitting(self, part: Part, rows: Results) -> tuple[int, Any]:
+        """Return the number of rows that fit in a part, at least one if it is empty, and their data."""
+        n = int(min(len(next(iter(rows.values()))), self.most_rows - part.n_rows))
+        room = self._most - part.size if self._most else math.inf
+        size, data = self._measure(_rows(rows, 0, n))
+        if size > room:
+            low, high, size, data = 0, n, 0, None  # `low` rows fit, `high` do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                found = self._measure(_rows(rows, 0, middle))
+                low, high = (middle, high) if found[0] <= room else (low, middle)
+                size, data = found if low == middle else (size, data)
+            n = low
+            if not n and not part.n_rows:
+                n, (size, data) = 1, self._measure(_rows(rows, 0, 1))
+        part.size += size
+        return n, data
+
+    def _begin(self, folder: str, span: int) -> Part:
+        directory = os.path.join(self.name, folder) if folder else self.name
+        name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
+        part = Part(os.path.join(directory, name), span)
+        with writing(part.path):
+            make_directory(directory)
+        self._unsynced.add(directory)
+        self._parts[folder] = part
+        self._create(part)
+        return part
+
+    @abstractmethod
+    def _measure(self, rows: Results) -> tuple[int, Any]:
+        """Return the size of rows, and their data for `_put`."""
+
+    @abstractmethod
+    def _create(self, part: Part) -> None:
+        """Begin a part."""
+
+    @abstractmethod
+    def _put(self, part: Part, data: Any) -> None:
+        """Append data to a part."""
+
+    @abstractmethod
+    def _sync(self, part: Part) -> None:
+        """Make the rows of a part durable under its unfinished name."""
+
+    @abstractmethod
+    def _there(self, part: Part) -> int:
+        """Return how much of an unfinished part there is, as `Part.durable` counts."""
+
+    @abstractmethod
+    def _cut(self, part: Part) -> None:
+        """Continue an unfinished part after what was durable."""
+
+    def _finish(self, folder: str) -> None:
+        """Complete the part of a folder."""
+        part = self._parts.pop(folder)
+        self._sync(part)
+        self._complete.append(part)
+        if not self._keeps_checkpoints:
+            self._show()
+        self._finished[folder] = self._finished.get(folder, 0) + 1
+
+    def _show(self) -> None:
+        """Give complete parts their final names."""
+        for part in self._complete:
+            with writing(part.path):
+                os.replace(part.unfinished, part.path)
+            self._unsynced.add(os.path.dirname(part.path))
+        self._complete = []
+
+    def _finish_before(self, span: int) -> None:
+        for folder in [folder for folder, part in self._parts.items() if part.span < span]:
+            self._finish(folder)
+
+    # Positions ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make all written rows durable, and give complete parts their final names."""
+        self._replace()
+        self._show()
+        for part in self._parts.values():
+            self._sync(part)
+        while self._unsynced:
+            sync_directory(self._unsynced.pop())
+        self._durable = self._state()
+
+    def _state(self) -> Position:
+        parts = {
+            folder: {"span": part.span, "size": part.size, "rows": part.n_rows, "durable": part.durable}
+            for folder, part in self._parts.items()
+        }
+        finished = dict(self._finished)
+        return {"columns": self._columns, "latest": self._latest, "parts": parts, "finished": finished}
+
+    @property
+    def position(self) -> Position:
+        """Unfinished parts with their sizes, and numbers of finished parts."""
+        return self._durable
+
+    def rewind(self, position: Position) -> None:
+        """Remove parts and rows written after `position`."""
+        self._columns, self._latest = position["columns"], position["latest"]
+        self._finished, self._parts, self._complete = dict(position["finished"]), {}, []
+        for folder, about in position["parts"].items():
+            name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
+            path = os.path.join(self.name, folder, name) if folder else os.path.join(self.name, name)
+            part = Part(path, int(about["span"]), int(about["size"]), int(about["rows"]), int(about["durable"]))
+            self._restore(part)
+            self._parts[folder] = part
+        kept = {part.unfinished for part in self._parts.values()}
+        for path, folder, number in self._files():
+            if path not in kept and (number >= self._finished.get(folder, 0) or _UNFINISHED in path[-15:]):
+                with writing(path):
+                    os.remove(path)
+        self._remove_folders()
+        self._touched, self._fresh, self._durable = True, False, self._state()
+
+    def _restore(self, part: Part) -> None:
+        """Truncate a part to its durable size, also if it was completed later."""
+        with writing(part.path):
+            if not os.path.exists(part.unfinished) and os.path.exists(part.path):
+                os.replace(part.path, part.unfinished)
+                sync_directory(os.path.dirname(part.path))
+            there = self._there(part)
+            if there < part.durable:
+                what = f"has a length of {there}, but {part.durable} was written before: it was changed"
+                raise ConnectorError(f"{part.unfinished}: {what}", "changed")
+            self._cut(part)
+
+    def _files(self) -> list[tuple[str, str, int]]:
+        """Return path, folder and number of the parts in the directory."""
+        form = re.compile(rf"part-(\d{{5,}}){re.escape(self._suffix)}(?:{re.escape(_UNFINISHED)}(?:\.tmp)?)?")
+        found = []
+        for folders in _FOLDERS:
+            for path in sorted(glob.glob(os.path.join(glob.escape(self.name), folders, "part-*"))):
+                if match := form.fullmatch(os.path.basename(path)):
+                    folder = os.path.relpath(os.path.dirname(path), self.name)
+                    found.append((path, "" if folder == "." else folder, int(match[1])))
+        return found
+
+    def _remove_folders(self) -> None:
+        """Remove folders of partitions that are empty."""
+        for folders in (_FOLDERS[2], _FOLDERS[1]):
+            for path in glob.glob(os.path.join(glob.escape(self.name), folders)):
+                if not os.listdir(path):
+                    os.rmdir(path)
+
+    def _replace(self) -> None:
+        self._touched = True
+        if self._fresh:
+            self._fresh = False
+            for path, _, _ in reversed(self._files()):
+                with writing(path):
+                    os.remove(path)
+            self._remove_folders()
+
+    def close(self) -> None:
+        """Complete all parts, unless a write failed."""
+        if self._touched and not self._is_torn:
+            for folder in list(self._parts):
+                self._finish(folder)
+            self.flush()
+        elif self._made and not self._touched:
+            os.rmdir(self.name)
+            self._made = False
+
+
+def _picked(table: Results, rows: list[int]) -> dict[str, Any]:
+    columns = zip(table, columns_of(table), strict=True)
+    return {name: [column[i] for i in rows] for name, column in columns}
+
+
+def _rows(table: Results, start: int, end: int) -> dict[str, Any]:
+    return {name: column[start:end] for name, column in table.items()}

@@ -1,0 +1,299 @@
+"""Result tables as lines of CSV or JSON, and files that look like results, which a later run may replace."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import glob
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from connectors.columns.cells import Memo
+from connectors.columns.strings import CategoricalColumn, StringColumn
+from connectors.errors import ConnectorError
+from connectors.events import Results
+from connectors.text.bytestreams import open_bytes
+
+_PLACES = frozenset(
+    ("stream", "file", "part", "number", "partition", "offset", "line", "row", "element", "event", "key")
+)
+ALARM = ["time", "events", "since", "kind", "column", "before", "after", "evidence", "relevance"]
+"""Columns of an alarm, after the origin of its event."""
+_MOST_BYTES = 1 << 28  # of the first line
+
+
+_TEXT_OR_NONE = frozenset({str, NoneType})
+_JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+
+
+def check_replaced(path: str) -> None:
+    """Raise an error if a path exists and does not look like results.
+
+    Parameters
+    ----------
+    path
+        Output path: a file or a directory of parts.
+
+    Raises
+    ------
+    ConnectorError
+        If the path exists and does not look like results.
+    """
+    if not is_replaceable(path):
+        raise ConnectorError(
+            f"{path}: exists and does not look like results of streamsvm: give another name, or replace it with "
+            "--set overwrite=true (in Python overwrite=True)"
+        )
+
+
+def check_link(path: str) -> None:
+    """Raise an error if a path is a symbolic link of another user other than root.
+
+    Raises
+    ------
+    PermissionError
+        If the path is such a link.
+    """
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        owner = os.lstat(path).st_uid
+        raise PermissionError(errno.EPERM, f"it is a symbolic link of another user ({owner}): remove it", path)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Make new and removed names in a directory durable, if the system supports it.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    try:
+        directory = os.open(path, os.O_RDONLY)
+    except PermissionError:  # it may be writable and not readable
+        return
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(directory)
+
+
+def make_directory(path: str | os.PathLike[str]) -> None:
+    """Create a directory and its parents durably; it may exist.
+
+    Raises
+    ------
+    OSError
+        Where that fails.
+    """
+    path = Path(path).resolve()
+    if not path.parent.is_dir():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def is_replaceable(path: str) -> bool:
+    """Return whether a path does not exist, is empty or looks like results."""
+    if os.path.isdir(path):
+        names = glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True)
+        parts = [name for name in names if os.path.isfile(name) and not name.endswith((".tmp", ".inprogress"))]
+        return all(any(map(are_results, _names_of_part(part))) for part in parts)
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return True
+    return any(map(are_results, names_in(path)))
+
+
+def names_in(path: str) -> list[list[str]]:
+    """Return the possible column names of a text file, one list for each format."""
+    try:
+        line = _first_line(path)
+    except ConnectorError:
+        return []
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        with contextlib.suppress(csv.Error):
+            return [next(csv.reader([text], delimiter=mark), []) for mark in ",\t"]
+        return []
+    return [list(row)] if isinstance(row, dict) else []
+
+
+def _first_line(path: str) -> bytes:
+    line = b""
+    with contextlib.closing(open_bytes(path)) as stream:
+        while b"\n" not in line and len(line) < _MOST_BYTES and (data := stream.read(0.0)):
+            line += data
+    return line.partition(b"\n")[0]
+
+
+def _names_of_part(path: str) -> list[list[str]]:
+    if ".parquet" not in os.path.basename(path):
+        return names_in(path)
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return [list(pyarrow.parquet.read_schema(path).names)]
+    except (OSError, pyarrow.ArrowException):
+        return []
+
+
+def are_results(names: list[str]) -> bool:
+    """Return whether columns are those of predictions, joined results, requests, alarms or rejected events."""
+    if names[:2] == ["reason", "raw"]:
+        return True
+    if names[-len(ALARM) :] == ALARM:
+        return True
+    places = names[: names.index("prediction")] if "prediction" in names else []
+    return bool(places) and _PLACES.issuperset(places) and names[len(places) + 1 : len(places) + 2] == ["score"]
+
+
+def columns_of(table: Results) -> list[Sequence[Any]]:
+    """Return columns of equal length as Python values."""
+    given: Iterable[Any] = table.values()
+    columns = [
+        column.tolist() if isinstance(column, np.ndarray | StringColumn | CategoricalColumn) else column
+        for column in given
+    ]
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError(f"columns of unequal length: { {name: len(column) for name, column in table.items()} }")
+    return columns
+
+
+def flat_columns(table: Results) -> list[Sequence[Any]]:
+    """Return columns with one value per cell: nested values are written as JSON."""
+    return [_flat(column) for column in columns_of(table)]
+
+
+def _flat(column: Sequence[Any]) -> Sequence[Any]:
+    first = next((value for value in column if value is not None), None)
+    if not isinstance(first, dict | list):
+        return column
+    return [None if value is None else json_bytes(value).decode() for value in column]
+
+
+def float_texts(values: NDArray[np.float64]) -> list[str]:
+    """Format floats like `repr`.
+
+    orjson gives equal texts for numbers without an exponent and is many times faster.
+
+    Examples
+    --------
+    >>> float_texts(np.array([0.1, 2.0])), float_texts(np.array([1e-5, 2e16]))
+    (['0.1', '2.0'], ['1e-05', '2e+16'])
+    """
+    sizes = np.abs(values)
+    if sizes.min() >= 1e-4 and sizes.max() < 1e15:  # both are false if there is a NaN
+        return orjson.dumps(np.ascontiguousarray(values), option=_JSON_OPTIONS)[1:-1].decode().split(",")
+    return list(map(repr, values.tolist()))
+
+
+class LineWriter(Protocol):
+    """Format tables as lines.
+
+    Attributes
+    ----------
+    suffix
+        Suffix of file names.
+    """
+
+    suffix: str
+
+    def head(self, names: list[str]) -> bytes:
+        """Return the header."""
+
+    def body(self, table: Results) -> bytes:
+        """Return the rows."""
+
+
+class CsvLines(LineWriter):
+    """Comma-separated values with a header. None is an empty cell."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter, self.suffix = delimiter, ".tsv" if delimiter == "\t" else ".csv"
+        self._cells = Memo(self._cell)
+        self._unusual = re.compile(f'[{re.escape(delimiter)}"\r\n]')
+
+    def head(self, names: list[str]) -> bytes:
+        return self._encode([names])
+
+    def body(self, table: Results) -> bytes:
+        columns = [self._texts(column) for column in table.values()]
+        if len(columns) < 2 or not all(columns):
+            return self._encode(list(zip(*flat_columns(table), strict=True)))
+        rows: Iterable[Iterable[str]] = zip(*columns, strict=True)
+        return ("\n".join(map(self._delimiter.join, rows)) + "\n").encode("utf-8", "replace")
+
+    def _texts(self, column: Any) -> list[str] | None:
+        """Format a column at once. None for rare types and for empty columns."""
+        if isinstance(column, np.ndarray) and column.dtype == np.float64 and len(column):
+            return float_texts(column)
+        if isinstance(column, range):
+            return list(map(str, column))
+        kinds = set(map(type, column[:1] if isinstance(column, StringColumn) else column))
+        if kinds == {int}:
+            return list(map(str, column))
+        if not kinds or not kinds <= _TEXT_OR_NONE:
+            return None
+        cells = [text or "" for text in column] if NoneType in kinds else list(column)
+        if self._unusual.search("".join(cells)):
+            cells = list(map(self._cells.__getitem__, cells))
+        return None if None in cells else cells
+
+    def _cell(self, text: str) -> str | None:
+        """Format a cell. None if all cells must be quoted."""
+        cell = self._format([[text, None]], csv.QUOTE_MINIMAL).removesuffix(f"{self._delimiter}\n")
+        return None if "\r" in cell else cell
+
+    def _encode(self, rows: list[Any]) -> bytes:
+        text = self._format(rows, csv.QUOTE_MINIMAL)
+        if "\r" in text:  # older versions of the csv module do not quote it
+            text = self._format(rows, csv.QUOTE_ALL)
+        return text.encode("utf-8", "replace")
+
+    def _format(self, rows: list[Any], quoting: Literal[0, 1]) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, quoting=quoting, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class JsonLines(LineWriter):
+    """One JSON object per row."""
+
+    suffix = ".jsonl"
+
+    def head(self, names: list[str]) -> bytes:
+        return b""
+
+    def body(self, table: Results) -> bytes:
+        lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
+        return b"".join(line + b"\n" for line in lines)
+
+
+def json_bytes(row: dict[str, Any]) -> bytes:
+    """Format a row as a JSON object. Values without a JSON form become text, and NaN becomes null."""
+    try:
+        return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
+    except TypeError:  # integers beyond 64 bits and lone surrogates, which the slower json module supports
+        row = {name: None if value != value else value for name, value in row.items()}
+        return json.dumps(row, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value without a JSON form: sets to lists, others to text."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)

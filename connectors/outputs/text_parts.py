@@ -1,0 +1,69 @@
+"""Directory of text files, rotated by size and partitioned by the time of events."""
+
+from __future__ import annotations
+
+import os
+
+from connectors.events import Results
+from connectors.options import Options
+from connectors.outputs.files import writing
+from connectors.outputs.parts import Part, PartsSink
+from connectors.outputs.results import LineWriter
+from connectors.registry import Setting
+from connectors.text.compression import codec_of_name
+
+
+class TextPartsSink(PartsSink):
+    """Write lines to parts.
+
+    Parameters
+    ----------
+    path
+        Path of the directory. A suffix of a compression format compresses the parts.
+    lines
+        Writer of lines.
+    options, setting
+        As for `PartsSink`.
+    """
+
+    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
+        self._lines, self._codec = lines, codec_of_name(path.rstrip("/"))
+        self._package = None if self._codec is None else self._codec.load(path)
+        super().__init__(path, options, setting, lines.suffix + ("" if self._codec is None else self._codec.suffix))
+
+    def _measure(self, rows: Results) -> tuple[int, bytes]:
+        data = self._lines.body(rows)
+        return len(data), data
+
+    def _create(self, part: Part) -> None:
+        with writing(part.path):
+            open(part.unfinished, "wb").close()
+        head = self._lines.head(list(self._columns or ()))
+        part.size = len(head)
+        self._put(part, head)
+
+    def _put(self, part: Part, data: bytes) -> None:
+        if self._codec is not None and data:
+            part.frame = part.frame or self._codec.compressor(self._package)
+            data = part.frame.compress(data)
+        self._write(part, data)
+
+    def _write(self, part: Part, data: bytes) -> None:
+        self._is_torn = True
+        with writing(part.path), open(part.unfinished, "ab") as file:
+            file.write(data)
+        self._is_torn = False
+
+    def _sync(self, part: Part) -> None:
+        if part.frame is not None:
+            self._write(part, part.frame.flush())
+            part.frame = None
+        with writing(part.path), open(part.unfinished, "rb+") as file:
+            os.fsync(file.fileno())
+            part.durable = os.fstat(file.fileno()).st_size
+
+    def _there(self, part: Part) -> int:
+        return os.path.getsize(part.unfinished) if os.path.exists(part.unfinished) else 0
+
+    def _cut(self, part: Part) -> None:
+        os.truncate(part.unfinished, part.durable)

@@ -1,0 +1,3 @@
+"""Text formats: bytes to lines, lines to records of CSV, JSON, ARFF and libsvm."""
+
+from __future__ import annotations

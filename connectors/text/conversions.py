@@ -1,0 +1,232 @@
+"""Streams converted to lines of UTF-8: text in other encodings, and JSON arrays."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+
+from connectors.errors import ConnectorError
+from connectors.text.bytestreams import ByteStream, Converted
+
+_DAMAGED = "streamsvm-damaged"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+# A lone surrogate is not valid UTF-8, so the line reader rejects the line that contains it.
+codecs.register_error(_DAMAGED, lambda error: ("\udcff", getattr(error, "end", 0)))
+
+
+LARGEST = 1 << 28
+"""The most bytes of an array, which is held whole."""
+_START = rb"\xef?\xbb?\xbf?\s*"
+_UNDECIDED = re.compile(_START + rb"(?:\[\s*)?")
+_OPENED = re.compile(_START + rb"\[\s*(?:[{\]]|\Z)")
+# A string ends at the end of its line at the latest, so that an unclosed quote affects one element only.
+_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+_MARK = re.compile(rb'\{[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+\}|%b|[\[\]{},]' % (_TEXT, _TEXT))
+_NEWLINE, _SPACE = b"\n "
+_CHUNK = 1 << 18
+
+
+def codec_of(source: str, name: str) -> str | None:
+    """Return the name of a codec, None for UTF-8."""
+    try:
+        codec = codecs.lookup(name)
+        is_known = codec.incrementaldecoder is not None and "a\n".encode(name).decode(name) == "a\n"
+    except (LookupError, UnicodeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise ConnectorError(
+            f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16",
+            "value",
+            option="encoding",
+        ) from None
+    return None if codec.name.startswith("utf-8") else codec.name
+
+
+class Transcoded(Converted):
+    """Byte stream converted to UTF-8; offsets count UTF-8 bytes.
+
+    Parameters
+    ----------
+    stream
+        Stream to convert.
+    codec
+        Encoding. None: UTF-16 if the stream starts with its byte order mark, else no conversion.
+    name
+        Name of the stream in messages.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from connectors.text.bytestreams import open_bytes
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
+    >>> with open(path, "w", encoding="utf-16") as file:
+    ...     _ = file.write("x,y")
+    >>> Transcoded(open_bytes(path)).read(0.0)
+    b'x,y'
+    """
+
+    def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
+        super().__init__(stream)
+        self.codec, self._name = codec, name
+        self._is_plain: bool | None = None if codec is None else False
+        self._restart()
+
+    def _restart(self) -> None:
+        self._taken = 0
+        self._head = self._ready = b""
+        self._ended = False
+        self._decoder = None if self.codec is None else codecs.getincrementaldecoder(self.codec)(_DAMAGED)
+
+    def _next(self, wait_s: float) -> bytes | None:
+        while True:
+            data = self._stream.read(wait_s)
+            if self._is_plain is None:
+                data = self._begin(data)
+            if self._is_plain or (data is None and self._ended):
+                return data
+            if data is None:
+                self._ended = True
+            text = self._decode(data)
+            if text or not data:  # an incomplete character yields no text yet
+                return text if text or data is not None else None
+
+    def _begin(self, data: bytes | None) -> bytes | None:
+        """Detect UTF-16 by the first two bytes."""
+        self._head += data or b""
+        if len(self._head) < 2 and data is not None:
+            return b""
+        head, self._head = self._head, b""
+        self._is_plain = not head.startswith(_UTF_16)
+        if not self._is_plain:
+            self.codec = "utf-16"
+            self._restart()
+        return head or data
+
+    def _decode(self, data: bytes | None) -> bytes:
+        if self._decoder is None:
+            return b""
+        self._taken += len(data or b"")
+        try:
+            return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
+        except UnicodeError as error:  # UTF-16 without a byte order mark
+            what = f"{error}: set encoding={self.codec}-le or {self.codec}-be"
+            raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
+
+    def seek(self, offset: int) -> bool:
+        """Move to an offset. A converted stream is read again from the start."""
+        self._stream.seek(0)
+        self._restart()
+        if self._is_plain:
+            return self._stream.seek(offset)
+        return self._skip(offset)
+
+    def fraction(self, offset: int) -> float | None:
+        return self._stream.fraction(offset if self._is_plain else self._taken)
+
+
+class ArrayLines(Converted):
+    """Byte stream that converts a JSON array of objects to one element per line.
+
+    The comma after an element is replaced by a newline, and newlines by spaces, so that byte offsets do not change.
+    Data after the array and streams without an array pass unchanged.
+
+    Parameters
+    ----------
+    stream
+        Stream to convert.
+    name
+        Name of the stream in messages.
+    follow
+        Whether the stream is a growing file, in which arrays are not allowed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from connectors.text.bytestreams import open_bytes
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.json")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('[{"x": 1},\\n {"x":\\n 2}]')
+    >>> ArrayLines(open_bytes(path), "a.json", follow=False).read(0.0)
+    b' {"x": 1}\\n  {"x":  2}\\n'
+    """
+
+    def __init__(self, stream: ByteStream, name: str, *, follow: bool) -> None:
+        super().__init__(stream)
+        self._name, self._follow = name, follow
+        self._restart()
+
+    def _restart(self) -> None:
+        self.is_array: bool | None = None  # None until more than white space was read
+        self._held, self._lines = bytearray(), io.BytesIO()
+        self._size = 0  # of the array and the data after it, once all was read
+        self._is_open = False
+
+    @property
+    def damage(self) -> str | None:
+        if self._stream.damage is None and self._is_open:
+            return "the array is truncated: the ] that closes it is missing"
+        return self._stream.damage
+
+    def _next(self, wait_s: float) -> bytes | None:
+        while not self._is_told:
+            data = self._stream.read(wait_s)
+            self._hold(data)
+            if self.live and data is not None and not self._is_told:
+                return b""
+        return self._lines.read(_CHUNK) or self._stream.read(wait_s)
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the stream is known to contain no array, or was read completely."""
+        return self.is_array is False or self._size > 0
+
+    def _hold(self, data: bytes | None) -> None:
+        """Buffer bytes until the stream turns out not to be an array, or ends."""
+        self._held += data or b""
+        if self.is_array is None and (data is None or not _UNDECIDED.fullmatch(self._held)):
+            self.is_array = _OPENED.match(self._held) is not None
+        if self.is_array and (self._follow or len(self._held) > LARGEST):
+            what = "in a growing file" if self._follow else f"of more than {LARGEST >> 20} MiB"
+            remedy = "make each element a line: jq -c '.[]'"
+            raise ConnectorError(f"{self._name}: is an array {what}: {remedy}", "array")
+        if self.is_array and data is None:
+            self._size = len(self._held)
+            self._held = self._as_lines(bytes(self._held))
+        if self._is_told:
+            self._lines, self._held = io.BytesIO(self._held), bytearray()
+
+    def _as_lines(self, data: bytes) -> bytearray:
+        """Return the bytes of an array with one element per line."""
+        depth, commas, end = 0, [], len(data)
+        for mark in _MARK.finditer(data):
+            if mark[0] in (b"[", b"{"):
+                depth += 1
+            elif mark[0] in (b"]", b"}"):
+                depth -= 1
+                if depth <= 0:
+                    end = mark.start()
+                    break
+            elif depth == 1 and mark[0] == b",":
+                commas.append(mark.start())
+        self._is_open = depth > 0
+        lines = bytearray(data[:end].replace(b"\n", b" "))
+        lines[data.index(b"[")] = _SPACE
+        for at in commas:
+            lines[at] = _NEWLINE
+        return lines + b"\n"[: len(data) - end] + data[end + 1 :]
+
+    def seek(self, offset: int) -> bool:
+        """Move to an offset. An array is read again from the start."""
+        self._stream.seek(0)
+        self._restart()
+        self.read(0.0)
+        if self.is_array:
+            self._lines.seek(offset)
+            return offset <= self._size
+        self._held, self._lines = bytearray(), io.BytesIO()
+        return self._stream.seek(offset)
+
+    def fraction(self, offset: int) -> float | None:
+        return offset / self._size if self._size else self._stream.fraction(offset)

@@ -1,0 +1,383 @@
+"""Comma-separated values, quoted as by the csv module, with correct line numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from connectors.arrow.cells import ArrowCells
+from connectors.columns.cells import is_number
+from connectors.columns.text import Events
+from connectors.errors import ConnectorError
+from connectors.options import Options, Roles
+from connectors.outputs.files import open_lines
+from connectors.outputs.results import CsvLines
+from connectors.text.formats import Records, TypedColumns
+from connectors.text.lines import MAX_LINE_BYTES
+from connectors.text.source import TextSource
+
+MOST_LINES = 256
+"""Maximum lines of a quoted record. A longer one is a stray quote, and only its first line is rejected."""
+_ROWS_BEYOND = 2
+"""Minimum number of rows, all with one field more than the header, to add a column to the header."""
+_MOST_ABOVE = 50
+"""Number of lines in which a header below a title is searched."""
+_SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
+"""First line with which Excel declares the delimiter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Special characters of delimited text, one character each.
+
+    Parameters
+    ----------
+    delimiter
+        Field delimiter.
+    quote
+        Quote character of fields with delimiters, quotes (doubled) or newlines. None: no quoting.
+    escape
+        Character that escapes the next one.
+    comment
+        Character that starts a comment, which extends to the end of the line, unless it is quoted.
+    skip_rows
+        Number of lines to skip at the start.
+    """
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    comment: str | None = None
+    skip_rows: int = 0
+
+    @classmethod
+    def of(cls, options: Options, delimiter: str, *, single: bool = False) -> Dialect:
+        """Create a dialect from options; a `single` record has no comments or skipped lines."""
+        quote = options.text("quote", '"')
+        quote = None if quote == "none" else quote
+        dialect = cls(
+            options.delimiter(delimiter),
+            quote,
+            options.text("escape"),
+            None if single else options.text("comment"),
+            0 if single else options.integer("skip_rows", 0),
+        )
+        marks = {"quote": quote, "escape": dialect.escape, "comment": dialect.comment}
+        seen = {dialect.delimiter: "delimiter"}
+        for name, mark in marks.items():
+            if mark is None:
+                continue
+            if len(mark) != 1 or mark in "\r\n":
+                none = " or none" if name == "quote" else ""
+                raise ConnectorError(
+                    f"{options.name}: option `{name}` must be one character{none}, got {mark!r}", option=name
+                )
+            if mark in seen:
+                what = f"options `{seen[mark]}` and `{name}` are the same {mark!r}"
+                raise ConnectorError(f"{options.name}: {what}", option=name)
+            seen[mark] = name
+        return dialect
+
+    def reader(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[list[str]]:
+        """Return a csv reader of lines; it does not remove comments."""
+        options: dict[str, Any] = {"delimiter": self.delimiter, "escapechar": self.escape, "strict": strict}
+        quotes = {"quoting": csv.QUOTE_NONE} if self.quote is None else {"quotechar": self.quote}
+        return csv.reader(lines, **options, **quotes)
+
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """Characters that lines without quotes, escapes and comments do not contain."""
+        return tuple(mark.encode() for mark in (self.quote, self.escape, self.comment) if mark is not None)
+
+    def has_comment(self, lines: Sequence[str]) -> bool:
+        """Return whether any line contains the comment character."""
+        return self.comment is not None and any(self.comment in line for line in lines)
+
+    def without_comment(self, line: str, before: Sequence[str] = ()) -> str:
+        """Remove the comment from a line.
+
+        Parameters
+        ----------
+        line
+            Line to strip.
+        before
+            Previous lines of this record, which may leave a quote open.
+
+        Examples
+        --------
+        >>> Dialect(comment="#").without_comment('1,"#2",3 # and so on')
+        '1,"#2",3 '
+        >>> Dialect(comment="#").without_comment('#2",3', before=['1,"'])
+        '#2",3'
+        """
+        if self.comment is None or self.comment not in line:
+            return line
+        is_open = False
+        for each in before:
+            _, is_open = self._scan(each, is_open)
+        return self._scan(line, is_open)[0]
+
+    def _scan(self, line: str, is_open: bool) -> tuple[str, bool]:
+        """Return a line without its comment, and whether it ends within quotes.
+
+        `is_open` is the second result for the previous line.
+        """
+        begins, closed, i = not is_open, False, 0
+        while i < len(line):
+            mark = line[i]
+            was_closed, closed = closed, False
+            if mark == self.escape:
+                i, begins = i + 2, False
+                continue
+            if is_open:
+                if mark == self.quote:
+                    is_open, closed = False, True
+            elif mark == self.comment:
+                return line[:i], False
+            elif mark == self.quote and (begins or was_closed):  # a doubled quote is a literal one
+                is_open = True
+            begins = mark == self.delimiter and not is_open
+            i += 1
+        return line, is_open
+
+
+# The default limit of a field is 128 KiB. The limit is global to the process, so it is never lowered.
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+
+
+class CsvFormat(TypedColumns):
+    """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
+
+    def __init__(self, options: Options, delimiter: str) -> None:
+        self._source = options.name
+        self._roles = Roles.of(options)
+        self._chosen = options.has("delimiter")
+        self._dialect = Dialect.of(options, delimiter)
+        self._has_header = options.flag("header", True)
+        self._names = options.names("names")
+        self._given = self._dialect
+        self._follow(self._dialect)
+        if self._has_header and self._names:
+            raise ConnectorError(f"{self._source}: option `names` requires `header=no`", "value", option="names")
+
+    def next_file(self, source: str) -> None:
+        """Prepare for a later file, which may declare another delimiter."""
+        super().next_file(source)
+        if self._dialect != self._given:
+            self._follow(self._given)
+
+    def _follow(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._arrow = ArrowCells(dialect.delimiter, self._roles.missing_numbers, dialect.marks)
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Read the column names from the first record; with `header=no`, it is an event."""
+        before = self._dialect.skip_rows
+        told = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
+        if told is not None:
+            before += 1
+            if not self._chosen:
+                self._follow(replace(self._dialect, delimiter=told[1]))
+        size = self._header(lines[before:], last)
+        return None if size is None else before + size
+
+    def _header(self, lines: Sequence[str], last: bool) -> int | None:
+        feed = _Feed(lines, self._dialect)
+        reader = self._dialect.reader(feed)
+        first: list[str] | None = []
+        try:
+            while first == []:
+                first = feed.record(reader)
+        except csv.Error as error:
+            raise ConnectorError(f"{self._source}: the header cannot be read: {error}") from None
+        if (first is None or feed.starved) and not last:
+            return None
+        if first is None and not self._names:
+            raise ConnectorError(f"{self._source}: the file is empty: no header", "empty")
+        first = first or self._names
+        if not self._has_header:
+            if self._columns is not None and len(first) != self._width:
+                what = f"has {len(first)} fields, but the files before have {self._width}"
+                raise ConnectorError(f"{self._source}: {what}", "columns differ")
+            self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
+            if len(first) != self._width:
+                what = f"`names` has {self._width} names for {len(first)} fields"
+                raise ConnectorError(f"{self._source}: {what}", "count", option="names")
+            return 0
+        self._check_delimiter(first)
+        names = self._with_index([name.strip() for name in first], lines[feed.at :])
+        try:
+            self._name_columns(names)
+        except ConnectorError as error:
+            raise ConnectorError(f"{error}{self._hint(lines)}", **vars(error)) from None
+        return feed.at
+
+    def _with_index(self, names: list[str], lines: Sequence[str]) -> list[str]:
+        """Add an empty name if the first rows have one field more than the header.
+
+        It is the first column if that contains row numbers, as R writes them. It is the last column if rows end in a
+        delimiter.
+        """
+        rows = list(itertools.islice(self._first_rows(lines), _ROWS_BEYOND))
+        if len(rows) < _ROWS_BEYOND or {*map(len, rows)} != {len(names) + 1}:
+            return names
+        if not any(row[-1] for row in rows):
+            return [*names, ""]
+        return ["", *names] if [row[0] for row in rows] == ["1", "2"] else names
+
+    def _hint(self, lines: Sequence[str]) -> str:
+        """Suggest where the header is, for example below a title. Empty if no line contains the required columns."""
+        asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
+        first = next(self._first_rows(lines), [])
+        if 2 * sum(map(is_number, first)) > len(first):
+            return "; the first line looks like values: set header=no if there is no header (columns are f1, f2, ...)"
+        for i, row in enumerate(self._first_rows(lines)):
+            if asked and asked <= {name.strip() for name in row}:
+                n = self._dialect.skip_rows + i
+                return f"; line {n + 1} names them: set skip_rows={n}" if i else ""
+        return ""
+
+    def _first_rows(self, lines: Sequence[str]) -> Iterator[list[str]]:
+        with contextlib.suppress(csv.Error):
+            yield from self._dialect.reader(map(self._dialect.without_comment, lines[:_MOST_ABOVE]))
+
+    def _check_delimiter(self, header: list[str]) -> None:
+        """Raise an error if a single name looks like several, unless the delimiter was given."""
+        other = next((mark for mark in ";\t|," if mark in header[0]), None)
+        if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
+            raise ConnectorError(
+                f"{self._source}: the header is a single name in quotes, {header[0]!r}: take the quotes off whole "
+                f"lines (or set delimiter={_named(other)} if it is one name)",
+                option="delimiter",
+            )
+        if len(header) == 1 and other is not None and not self._chosen:
+            raise ConnectorError(
+                f"{self._source}: the header is a single name, {header[0]!r}: set delimiter={_named(other)} if it is "
+                f"several (or delimiter={_named(self._dialect.delimiter)} if not)",
+                option="delimiter",
+            )
+
+    def _name_columns(self, names: list[str]) -> None:
+        unnamed = _tell_apart(names)
+        if "" in self._roles.ignore:
+            self._roles.ignore += unnamed[1:]
+        if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
+            what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to drop both"
+            raise ConnectorError(f"{self._source}: {what}", "twice", column=twice[0])
+        self._take_columns(names, self._roles, unnamed=unnamed)
+        self._width, self._all_names = len(names), names
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """Split lines into records: at once if all lines are simple, else one by one."""
+        if not bad and len(lines) <= limit and not self._dialect.has_comment(lines):
+            try:
+                # Strict mode detects an unclosed last field. If there is none, the lenient reader gives equal results.
+                rows = list(self._dialect.reader(lines, strict=True))
+            except csv.Error:
+                rows = []
+            if len(rows) == len(lines) and set(map(len, rows)) <= {self._width}:
+                return Records(rows, range(len(lines)), lines, [], len(lines))
+        return self._walk(lines, bad, last, limit)
+
+    def _walk(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        feed, found = _Feed(lines, self._dialect), Records()
+        starts: list[int] = []
+        raw: list[str] = []
+        reader = self._dialect.reader(feed)
+        while feed.at < len(lines) and len(starts) < limit:
+            start = feed.at
+            feed.end = min(start + MOST_LINES, len(lines))
+            try:
+                row = feed.record(reader) or []
+                reason = self._fault(row)
+            except csv.Error as error:
+                row, reason = [], str(error)
+            if feed.starved:
+                if not last and feed.end - start < MOST_LINES:
+                    feed.at = start
+                    break
+                reason = f"a quoted field is not closed within {feed.end - start} lines"
+                feed.starved = False
+            damaged = [bad[i] for i in range(start, feed.at) if i in bad]
+            if reason is None and damaged:
+                found.rejected.append((start, damaged[0], "\n".join(lines[start : feed.at])))
+            elif reason is not None:
+                # Reject the first line only: the others may be valid events.
+                found.rejected.append((start, bad.get(start, reason), lines[start]))
+                feed.at = start + 1
+            elif row:
+                found.rows.append(row)
+                starts.append(start)
+                raw.append("\n".join(lines[start : feed.at]))
+        found.starts, found.raw, found.consumed = starts, raw, feed.at
+        return found
+
+    def _fault(self, row: list[str]) -> str | None:
+        if len(row) == self._width or not row:
+            return None
+        if len(row) == 1 and not row[0].strip():
+            row.clear()
+            return None
+        return f"{len(row)} fields instead of {self._width}"
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether pyarrow reads the lines."""
+        return self._arrow.is_in_use
+
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """Parse lines without quotes with pyarrow, if it is installed and the file is long."""
+        assert self._columns is not None
+        cells = self._arrow.read(lines, self._all_names, self._columns.kinds)
+        return None if cells is None else self._columns.take(cells, len(lines))
+
+
+def _tell_apart(names: list[str]) -> list[str]:
+    """Name unnamed columns after the first as pandas does; return all unnamed columns."""
+    unnamed = [i for i, name in enumerate(names) if not name]
+    for i in unnamed[1:]:
+        names[i] = f"Unnamed: {i}"
+    return [names[i] for i in unnamed]
+
+
+def _named(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else delimiter
+
+
+class _Feed:
+    """Iterator of lines for a csv reader; it can be reset and records missing lines."""
+
+    def __init__(self, lines: Sequence[str], dialect: Dialect) -> None:
+        self._lines, self._dialect = lines, dialect
+        self.at, self.end = 0, len(lines)
+        self._start = 0
+        self.starved = False
+
+    def record(self, reader: Iterator[list[str]]) -> list[str] | None:
+        """Return the next record of a reader of these lines, or None."""
+        self._start = self.at
+        return next(reader, None)
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        if self.at == self.end:
+            self.starved = True
+            raise StopIteration
+        line = self._dialect.without_comment(self._lines[self.at], self._lines[self._start : self.at])
+        self.at += 1
+        return line + "\n"
+
+
+open_csv = functools.partial(TextSource, make=functools.partial(CsvFormat, delimiter=","))
+open_tsv = functools.partial(TextSource, make=functools.partial(CsvFormat, delimiter="\t"))
+write_csv = functools.partial(open_lines, CsvLines(","))
+write_tsv = functools.partial(open_lines, CsvLines("\t"))

@@ -1,0 +1,235 @@
+"""Protocol of text formats: header, records and their conversion to events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from connectors.columns.text import Events, TextColumns
+from connectors.options import Roles
+
+SAMPLE = 1000
+"""Number of lines inspected before the first event is returned."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({"types": {}, "strays": {}})
+
+
+@dataclass(slots=True)
+class Records:
+    """Records found in lines.
+
+    Parameters
+    ----------
+    rows
+        One row per record, in the representation of the format.
+    starts
+        Start line of each record, counted from the first line given.
+    raw
+        Text of each record.
+    rejected
+        Line, reason and text of each rejected record.
+    consumed
+        Number of complete lines. The others are parsed again with the lines that follow.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    starts: Sequence[int] = ()
+    raw: Sequence[str] = ()
+    rejected: list[tuple[int, str, str]] = field(default_factory=list)
+    consumed: int = 0
+
+
+class TextFormat(Protocol):
+    """Protocol of a text format. Lines come without newlines.
+
+    By default nothing is inferred about columns.
+    """
+
+    _source: str
+
+    def next_file(self, source: str) -> None:
+        """Prepare for a later file with the same options. What was inferred about columns remains.
+
+        Parameters
+        ----------
+        source
+            Name of the file, for messages.
+        """
+        self._source = source
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first lines of a later file need no inspection."""
+        return True
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether reading mostly runs without the GIL."""
+        return False
+
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """Column types and formats inferred so far, as JSON; part of positions."""
+        return _NOTHING
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return ()
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Features with declared values."""
+        return ()
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore the types and formats in a position.
+
+        Parameters
+        ----------
+        decided
+            A position, with the `decided` of that time.
+        """
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Read the header. Return its number of lines, or None if more lines are needed.
+
+        Parameters
+        ----------
+        lines
+            The first lines.
+        last
+            Whether the stream ends after these lines.
+        """
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """Find at most `limit` records.
+
+        Parameters
+        ----------
+        lines
+            The next lines.
+        bad
+            Reason for damage, by line index.
+        last
+            Whether the stream ends after these lines.
+        limit
+            Maximum number of records.
+        """
+
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Infer types from the first records, before any is returned.
+
+        Parameters
+        ----------
+        rows
+            The first records.
+        whole
+            Whether they are the first records of a file, not of a live stream.
+        """
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """Convert records to events. This may modify the records.
+
+        Parameters
+        ----------
+        rows
+            Records returned by `records`.
+        """
+
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """Convert lines of UTF-8 with newlines, or return None if `records` must parse them.
+
+        The events equal those of `records` and `events`, many times faster.
+
+        Parameters
+        ----------
+        lines
+            The next lines.
+        """
+        return None
+
+
+class TypedColumns(TextFormat):
+    """Text format with typed columns, which are known after the header."""
+
+    _columns: TextColumns | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the types of all columns are known."""
+        return self._columns is not None and self._columns.is_settled
+
+    def _take_columns(
+        self,
+        names: Sequence[str],
+        roles: Roles,
+        *,
+        allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
+        are_typed: bool = False,
+    ) -> None:
+        """Use the columns of a header. Only the first file needs all columns of the roles."""
+        if self._columns is None:
+            roles.check(self._source, names)
+            self._columns = TextColumns(names, roles, allowed=allowed, unnamed=unnamed, are_typed=are_typed)
+        else:
+            roles.needed.check(self._source, names)
+            self._columns = self._columns.renamed(self._source, names, allowed=allowed, unnamed=unnamed)
+
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """Column types declared or inferred so far."""
+        return _NOTHING if self._columns is None else self._columns.decided
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return () if self._columns is None else self._columns.numbers.notices.texts
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Features with declared values."""
+        return () if self._columns is None else self._columns.categories
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore the types and formats in a position."""
+        if self._columns is not None:
+            self._columns.restore(decided)
+
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Infer the types of columns without a declared type."""
+        assert self._columns is not None
+        self._columns.decide(self._source, self._columns.by_name(rows), whole)
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """Convert rows to columns."""
+        assert self._columns is not None
+        return self._columns.read(rows)
+
+
+def line_records(
+    lines: Sequence[str], bad: Mapping[int, str], limit: int, rows: Iterable[Any], skip: tuple[str, ...] = ()
+) -> Records:
+    """Return the records of a format with one record per line.
+
+    A row that is a `ValueError` is rejected. Blank lines and lines that start with one of `skip` are skipped.
+    """
+    starts: list[int] = []
+    found = Records()
+    for i, (line, row) in enumerate(zip(lines, rows, strict=True)):
+        if len(starts) == limit:
+            break
+        found.consumed = i + 1
+        if i in bad:
+            found.rejected.append((i, bad[i], line))
+        elif not line or line.isspace() or (skip and line.lstrip().startswith(skip)):
+            continue
+        elif isinstance(row, ValueError):
+            found.rejected.append((i, str(row), line))
+        else:
+            found.rows.append(row)
+            starts.append(i)
+    found.starts, found.raw = starts, [lines[i] for i in starts]
+    return found

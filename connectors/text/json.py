@@ -1,0 +1,384 @@
+"""JSON lines or a JSON array: one object per event; nested objects are flattened.
+
+Labels keep their JSON types: ``"1"`` and ``1`` are two classes. ``true``, ``1`` and ``1.0`` are one class, as are
+``false``, ``0`` and ``0.0``, because they are equal in Python. Integers beyond 64 bits stay exact as label, key or
+declared category. ``NaN``, which Python writes although JSON does not define it, is missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import orjson
+
+from connectors.columns.cells import Bad, number_of, shown
+from connectors.columns.counters import warn_of_numbers
+from connectors.columns.envelopes import Envelope, recognized
+from connectors.columns.labels import Labels
+from connectors.columns.nested import Flattening, holder
+from connectors.columns.numbers import NumberColumns
+from connectors.columns.spelling import LONGEST
+from connectors.columns.text import Events
+from connectors.columns.times import Times
+from connectors.errors import ConnectorError
+from connectors.options import Options, Roles
+from connectors.outputs.files import open_lines
+from connectors.outputs.results import JsonLines
+from connectors.text.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.text.source import TextSource
+
+_NUMBERS = frozenset({int, float, NoneType})
+logger = logging.getLogger("connectors")
+
+FEWEST_EVENTS = 100
+"""Number of events of a live stream that are inspected."""
+_NESTED = frozenset({dict, list})
+_PERHAPS_MISSING = frozenset({str, NoneType})
+_DOUBTFUL_LABELS = _NESTED | {float}
+_CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_FIELD = re.compile(r'\s*"[^"]*"\s*:')
+_BEYOND_INTEGERS = float(1 << 63)
+
+
+class JsonFormat(TextFormat):
+    """One JSON object per line. Names may differ between lines; null is missing; nested values are flattened."""
+
+    def __init__(self, options: Options) -> None:
+        self._source = options.name
+        self._roles = Roles.of(options)
+        self._missing = frozenset({None, *self._roles.missing, *self._roles.missing_values})
+        self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
+        self.times = Times(self._roles.time_unit, self._roles.time_format)
+        self._late_label = options.flag("late_label", False)
+        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
+        self.numbers = NumberColumns(self._roles, are_typed=True)
+        roles = self._roles.label, self._roles.key, self._roles.time
+        self.envelope = Envelope.of(options, self._roles.time)
+        self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
+        self._labels = Labels(self._roles.missing, self.numbers.notices, str)
+        self._first: list[dict[str, Any]] = []
+        categories = [name for name, kind in self._convert.items() if kind == "category"]
+        self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
+
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """Units of times, which texts are numbers or missing values, and `decided_fields`."""
+        found = {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
+        return found | self.decided_fields
+
+    @property
+    def decided_fields(self) -> dict[str, Any]:
+        """Columns of nested fields, and what was skipped in envelopes. Empty for flat records."""
+        found: dict[str, Any] = {"nested": self.nested.decided} if self.nested.known else {}
+        return found | ({} if self.envelope is None else {"skipped": dict(self.envelope.skipped)})
+
+    def restore_fields(self, decided: Mapping[str, Any]) -> None:
+        """Restore `decided_fields`."""
+        self.nested.restore(decided.get("nested", ()))
+        if self.envelope is not None:
+            self.envelope.skipped = Counter(decided.get("skipped", {}))
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far, and what was skipped."""
+        return self.numbers.notices.texts + ([] if self.envelope is None else self.envelope.notices)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first events were inspected."""
+        return self.numbers.is_sampled
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore earlier decisions."""
+        self.times.guesses = dict(decided.get("units", {}))
+        self.numbers.restore(decided)
+        self.restore_fields(decided)
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Return 0, because there is no header. Raise an error if an object spans several lines."""
+        if lines and lines[0].strip() == "{":
+            if len(lines) == 1 and not last:
+                return None
+            if _FIELD.match("".join(lines[1:2])):
+                raise ConnectorError(
+                    f"{self._source}: an object continues in line 2, but each must be on one line (or in an array of "
+                    f"objects): convert the file: jq -c . {self._source}",
+                    "spread",
+                )
+        return 0
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """Parse one object per line."""
+        return line_records(lines, bad, limit, map(self.row, lines))
+
+    def row(self, line: str) -> dict[str, Any] | ValueError:
+        """Parse a line. Return a ValueError with the reason if it is not an object."""
+        try:
+            value = _loads(line)
+            if isinstance(value, dict):
+                self._keep_exact(value, line)
+        except (ValueError, RecursionError) as error:
+            return ValueError(f"not JSON: {error}")
+        return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
+
+    def _keep_exact(self, row: dict[str, Any], line: str) -> None:
+        """Parse names again that were rounded to floats because they exceed 64 bits."""
+        inner = self._inner(row) if self._exact else {}
+        for name in self._exact:
+            found = holder(inner, name)
+            if found is not None and _is_rounded(found[0][found[1]]):
+                exact = holder(self._inner(_slow_loads(line)), name)
+                assert exact is not None, "both parsers find it"
+                found[0][found[1]] = exact[0][exact[1]]
+
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Check that the first events of a file contain the label, key and time.
+
+        The check skips a label declared as late.
+        """
+        if whole:
+            self._check_envelope(rows)
+            rows = self._flat(self._opened(rows), {})
+            if not rows:  # all are skipped; the next ones decide
+                return
+            names = dict.fromkeys(name for row in rows for name in row)
+            Roles(None, self._roles.key, self._roles.time).check(self._source, names)
+            if not self._late_label:
+                self._check_label(names, len(rows))
+            self._check_others(names, len(rows))
+            times = [name for name, kind in self._convert.items() if kind == "time"]
+            for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
+                self.times.decide(self._source, name, [row.get(name) for row in rows])
+            self._look_at(rows, self._source)
+
+    def _look_at(self, rows: Sequence[Any], source: str | None) -> None:
+        """Decide which texts are numbers. Warn of counters and sentinels."""
+        self.numbers.is_sampled = True
+        with self.numbers.notices.together():
+            self._look_at_each(rows, source)
+
+    def _look_at_each(self, rows: Sequence[Any], source: str | None) -> None:
+        columns: dict[str, list[Any]] = {}
+        for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
+            values = [row.get(name) for row in rows]
+            kinds = set(map(type, values))
+            if str in kinds and self._convert.get(name) in (None, "number"):
+                columns[name] = values
+            elif name not in self._convert and kinds <= _NUMBERS:
+                gone = self._roles.missing_values
+                numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
+                warn_of_numbers(name, numbers, self.numbers.notices)
+        texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
+        for name, kind in self.numbers.decide(source, texts).items():
+            if kind == "category" and name not in self._convert:
+                among = [repr(value) for value in columns[name] if type(value) in (int, float)]
+                self.numbers.find_markers(name, texts[name] + among)
+
+    def _check_live(self, rows: Sequence[Any]) -> None:
+        """Collect the first events of a live stream until there are enough to inspect."""
+        for row in self._flat(rows, {}):
+            cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
+            self._first.append(cut)
+        if len(self._first) >= FEWEST_EVENTS:
+            self._check_others(dict.fromkeys(chain.from_iterable(self._first)), len(self._first), is_live=True)
+            self._look_at(self._first, None)
+            self._first = []
+
+    def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
+        """Check ignored and declared names. Long streams only cause a warning, because the name may appear later."""
+        try:
+            there = [*names, *self.nested.met]
+            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, there)
+        except ConnectorError as error:
+            if n < SAMPLE and not is_live:
+                raise
+            self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
+
+    def _check_envelope(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Raise ConnectorError if no event is in the declared envelope."""
+        bad: Bad = {}
+        if self.envelope is not None:
+            self.envelope.unwrapped(rows, bad)
+        if bad and len(bad) == len(rows):
+            message = f"{self._source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
+            raise ConnectorError(message, "value", option="envelope")
+
+    def _inner(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the record in an object, empty if there is none."""
+        try:
+            found = row if self.envelope is None else self.envelope.record(row)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _opened(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """Return the records of the first objects, without those to skip. Warn of envelopes."""
+        if self.envelope is not None:
+            return list(filter(None, map(self._inner, rows)))
+        if (kind := recognized(rows)) is not None:
+            what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
+            self.numbers.notices.say(
+                f"the events look like {what}: --set envelope={kind} takes the records out of them"
+            )
+        return rows
+
+    def _flat(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
+        """Flatten rows if any value is nested."""
+        return rows if _kinds(rows).isdisjoint(_NESTED) else self.nested.rows(rows, bad)
+
+    def _check_label(self, names: Iterable[str], n: int) -> None:
+        try:
+            Roles(self._roles.label).check(self._source, names)
+        except ConnectorError as error:
+            raise ConnectorError(
+                f"{error} (in the first {n:,} events; if it comes later, set late_label=yes)", **vars(error)
+            ) from None
+
+    def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        """Parse many texts at once. None if any needs a separate check."""
+        try:
+            rows = list(map(orjson.loads, texts))
+        except orjson.JSONDecodeError:
+            return None
+        if set(map(type, rows)) - {dict}:
+            return None
+        inner = rows if self.envelope is None or not self._exact else list(map(self._inner, rows))
+        for name in self._exact:
+            values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
+            if float in set(map(type, values)) and any(map(_is_rounded, values)):
+                return None
+        return rows
+
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """Parse lines with one object each."""
+        rows = self.rows(lines)
+        return None if rows is None else self.events(rows)
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
+        bad: Bad = {}
+        if not (self.numbers.is_sampled or self._roles.bare):
+            self._check_live(self._opened(rows))
+        if self.envelope is None:
+            return self._events(rows, bad)
+        rows, skipped = self.envelope.unwrapped(rows, bad)
+        self.envelope.skipped.update(skipped.values())
+        found = self._events(rows, bad)
+        found.skipped = skipped.keys()
+        return found
+
+    def _events(self, rows: Sequence[Any], bad: Bad) -> Events:
+        """Convert records that are in no envelope."""
+        roles = self._roles
+        if self.nested.has_roles:
+            rows = self._flat(rows, bad)
+        label, key, time = (
+            None if name is None else [row.pop(name, None) for row in rows]
+            for name in (roles.label, roles.key, roles.time)
+        )
+        labels = [None] * len(rows) if label is None else list(self._known(label, bad))
+        times = None if time is None else self.times.milliseconds(str(roles.time), time, bad)
+        if roles.bare:
+            return Events([{} for _ in rows], labels, key, times, bad)
+        return Events(self._features(list(rows), bad), labels, key, times, bad)
+
+    def _known(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
+        """Return labels, None where missing. Rows whose label is invalid are added to `bad`."""
+        kinds = set(map(type, labels))
+        if kinds == {str}:
+            return map(self._labels.__getitem__, labels)
+        if not kinds.isdisjoint(_DOUBTFUL_LABELS):
+            for i, value in enumerate(labels):
+                if type(value) in _NESTED:
+                    bad.setdefault(i, f"the label '{self._roles.label}' is nested: {shown(value)}")
+                elif type(value) is float and math.isinf(value):
+                    bad.setdefault(i, f"the label '{self._roles.label}' is infinite")
+        return (self._labels[value] if type(value) is str else value for value in labels)
+
+    def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
+        for name in self._roles.unused:
+            for row in rows:
+                row.pop(name, None)
+        # Most rows need no change. One check of all values is faster than a check per row.
+        kinds = _kinds(rows)
+        if not kinds.isdisjoint(_NESTED):
+            rows = self.nested.rows(rows, bad)
+            kinds = _kinds(rows)
+        if not kinds.isdisjoint(self._may_be_missing):
+            gone = self._missing
+            rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
+        for name, texts in self.numbers.markers.items():
+            for row in rows:
+                if row.get(name) in texts:
+                    del row[name]
+        for name, kind in (dict.fromkeys(self.numbers.spelled, "number") | self._convert).items():
+            for i, row in enumerate(rows):
+                self._convert_one(row, name, kind, i, bad)
+        return rows
+
+    def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
+        try:
+            if name in row and kind == "time":
+                row |= self.times.row(name, row[name], self._roles.missing_numbers)
+                del row[name]
+            elif kind == "number" and row.get(name) in self._roles.missing_numbers:
+                del row[name]
+            elif name in row and name in self.numbers.spelled and isinstance(row[name], str):
+                row[name] = self.numbers.spelled[name][row[name]]
+            elif name in row:
+                row[name] = _CONVERT[kind](row[name])
+        except (KeyError, TypeError, ValueError) as error:
+            if kind == "number" and isinstance(row[name], str):
+                self.numbers.count_text(name, row[name])
+            bad.setdefault(i, str(error) if kind == "time" else f"'{name}' is not a {kind}: {shown(row[name])}")
+
+
+def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
+    """Return the types of all values."""
+    return set(map(type, chain.from_iterable(map(dict.values, rows))))
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    """Return the value of a field, which may be nested."""
+    found = holder(row, name)
+    return None if found is None else found[0][found[1]]
+
+
+def _is_rounded(value: Any) -> bool:
+    """Return whether a number may be an integer of more than 64 bits."""
+    return type(value) is float and not abs(value) < _BEYOND_INTEGERS
+
+
+def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value not in gone}
+
+
+def _loads(line: str) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if "NaN" not in line and "Infinity" not in line:
+            raise
+    value = _slow_loads(line)
+    json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates, as orjson does
+    return value
+
+
+def _slow_loads(line: str) -> Any:
+    """Parse a line with the json module, which supports integers of any size, NaN and infinities."""
+    return json.loads(line, parse_constant=_CONSTANTS.get)
+
+
+open_json = functools.partial(TextSource, make=JsonFormat, elements=True)
+write_json = functools.partial(open_lines, JsonLines())

@@ -1,0 +1,321 @@
+"""Source of all text formats: read lines of a file, growing file or pipe in batches."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from connectors.columns.strings import LazyStrings
+from connectors.columns.text import Events
+from connectors.errors import ConnectorError
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
+from connectors.options import Options, printable
+from connectors.streams import PrefetchSource
+from connectors.text.bytestreams import ByteStream, open_bytes
+from connectors.text.conversions import ArrayLines, Transcoded, codec_of
+from connectors.text.formats import SAMPLE, Records, TextFormat
+from connectors.text.lines import MAX_LINE_BYTES, LineReader
+
+MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
+
+logger = logging.getLogger("connectors")
+
+
+class TextSource(PrefetchSource):
+    """Events from text, one or more lines each.
+
+    The first thousand lines determine the column types and the label column when the source is created. A live source
+    whose header is incomplete determines them as soon as the header is complete.
+
+    Parameters
+    ----------
+    path
+        Path of the file, or ``-`` for standard input.
+    options
+        Options of the URL.
+    make
+        Function that creates the format from its options.
+    elements
+        Whether the events may be the elements of one JSON array.
+    """
+
+    _is_first = True  # no other file was read before
+
+    def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
+        super().__init__()
+        self.name = "standard input" if path == "-" else printable(path)
+        self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
+        self._codec = codec_of(self.name, options.text("encoding") or "utf-8")
+        self._follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._elements = elements
+        self._format = make(options)
+        options.finish()
+        self._open(path)
+
+    def _open(self, path: str) -> None:
+        """Open a file and read its header."""
+        self._transcoded = Transcoded(open_bytes(path, follow=self._follow), self._codec, self.name)
+        self._stream: ByteStream = self._transcoded
+        self._warned = False
+        if self._elements:
+            self._stream = ArrayLines(self._stream, self.name, follow=self._follow)
+        self._reader = LineReader(self._stream, self.name)
+        self._begun = self._sampled = self._done = self._cut = False
+        self._closed = False
+        self._tried = 0
+        try:
+            self._begin(0 if self._stream.live else 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def _turn_to(self, path: str) -> None:
+        self._let_go()
+        self.name = printable(path)
+        self._format.next_file(self.name)
+        self._is_first = False
+        self._open(path)
+
+    def _begin(self, least: int) -> bool:
+        """Read the header and inspect the first events. Return whether the header was complete."""
+        reader = self._reader
+        most = SAMPLE
+        while True:
+            lines = reader.peek(most, least)
+            if fault := _no_lines(reader.head):
+                raise ConnectorError(f"{self.name}: {fault}", "no lines")
+            texts, bad = self._decode(lines)
+            last = reader.is_last(len(lines))
+            if last and not lines and reader.damage:
+                raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read", "damaged")
+            try:
+                size = self._format.header(texts, last) if lines or last else None
+            except ConnectorError as error:
+                raise (ConnectorError(f"{error}; the header is {bad[0]}", "header") if 0 in bad else error) from None
+            if size is not None:
+                break
+            if len(lines) < most:
+                return False
+            most *= 2
+        if any(i < size for i in bad):
+            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}", "header")
+        self._begun = True
+        reader.consume(size)
+        self._start = reader.position
+        if not self._is_first and self._format.is_settled:
+            self._sampled = True
+        elif not self._stream.live:
+            self._sample(self._find(*self._decode(reader.peek(SAMPLE)), SAMPLE), True)
+        return True
+
+    def _sample(self, found: Records, whole: bool) -> None:
+        if found.rows:
+            self._format.decide(found.rows, whole)
+            self._sampled = True
+
+    def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
+        return self._format.records(texts, bad, self._reader.is_last(len(texts)), limit)
+
+    def _batches(self) -> Iterator[Batch]:
+        while not self._done:
+            batch = self._next()
+            if batch is not None:
+                yield batch
+
+    def _next(self) -> Batch | None:
+        """Return the next batch, or None to try again or at the end."""
+        reader = self._reader
+        if not self._begun and not self._begin(reader.waiting + 1):
+            return self._batch(Records(), reader.line)
+        # Retry an incomplete record only with more lines than before.
+        bound = math.inf if self._tried else BATCH_BYTES
+        lines = reader.peek(self._batch_size + self._tried, self._tried + 1, bound)
+        if not lines and reader.is_last(0):
+            return self._finish()
+        line = reader.line
+        if (batch := self._at_once(lines)) is not None:
+            return batch
+        texts, bad = self._decode(lines)
+        self._warn(bad)
+        found = self._find(texts, bad, self._batch_size)
+        self._tried = 0 if found.consumed else len(lines)
+        reader.consume(found.consumed)
+        if not found.rows and not found.rejected and not self._stream.live:
+            return None
+        if not self._sampled:
+            self._sample(found, False)
+        return self._batch(found, line)
+
+    def _at_once(self, lines: list[bytes]) -> Batch | None:
+        """Parse lines with one record each at once. None if they must be parsed one by one."""
+        reader = self._reader
+        if not self._sampled or reader.long or not 0 < len(lines) <= self._batch_size:
+            return None
+        events = self._format.at_once(lines)
+        if events is None:
+            return None
+        line, self._tried = reader.line, 0
+        reader.consume(len(lines))
+        return self._made(events, range(line + 1, reader.line + 1), LazyStrings(lines, _text_of), [])
+
+    def _batch(self, found: Records, line: int) -> Batch:
+        events: Events = self._format.events(found.rows) if self._begun else Events([], [])
+        starts = found.starts
+        numbers = (
+            range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
+        )
+        raw = [text.removesuffix("\r") for text in found.raw]
+        rejected = [
+            Rejected(reason, self._origin(line + 1 + i), text.removesuffix("\r")) for i, reason, text in found.rejected
+        ]
+        return self._made(events, numbers, raw, rejected)
+
+    def _made(self, events: Events, numbers: Sequence[int], raw: Sequence[str], rejected: list[Rejected]) -> Batch:
+        origins = Origins({"file": self.name}, {self._unit: numbers})
+        batch = Batch(
+            events.features, events.labels, origins, self._read_position, rejected, raw, events.keys, events.times
+        )
+        if events.bad or events.skipped:
+            batch = batch.without(events.bad, events.skipped)
+            batch.rejected.sort(key=lambda one: one.origin[self._unit])
+        return batch
+
+    def _finish(self) -> Batch | None:
+        """Return None at the end, or report once that the stream is truncated."""
+        self._done = True
+        damage = self._reader.damage
+        if damage is None and not self._reader.offset:
+            logger.warning("%s: is empty", self.name)
+        if damage is None or self._cut:
+            return None
+        self._cut = True
+        batch = self._batch(Records(), self._reader.line)
+        tail = self._reader.tail.decode(errors="replace")
+        batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
+        return batch
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self._format.notices
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Features whose values the file declares, as in ARFF."""
+        return self._format.categories
+
+    @property
+    def _unit(self) -> str:
+        """Unit of positions in messages."""
+        return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"
+
+    def _origin(self, line: int) -> dict[str, Any]:
+        return {"file": self.name, self._unit: line}
+
+    def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
+        """Decode lines without their newlines. Also return the reasons for damaged ones, by line."""
+        if not self._reader.long:
+            try:
+                text = b"".join(lines).decode()
+            except UnicodeDecodeError:
+                pass
+            else:
+                texts = text.removesuffix("\n").split("\n") if lines else []
+                if len(texts) == len(lines):
+                    return self._unmarked(texts), {}
+        bad: dict[int, str] = {}
+        texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
+        return self._unmarked(texts), bad
+
+    def _decode_one(self, line: bytes, i: int, bad: dict[int, str]) -> str:
+        if self._reader.line + i + 1 in self._reader.long:
+            bad[i] = f"longer than {MAX_LINE_BYTES >> 20} MiB"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            bad.setdefault(i, self._not_valid)
+            text = line.decode(errors="replace")
+        return text.removesuffix("\n")
+
+    @property
+    def _not_valid(self) -> str:
+        """Reason for a line that cannot be decoded."""
+        codec = self._transcoded.codec or "utf-8"
+        hint = ": set encoding= if the file has another, such as latin-1 or cp1252"
+        return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
+
+    def _warn(self, bad: Mapping[int, str]) -> None:
+        """Warn once that lines have another encoding."""
+        first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
+        if first is not None and not self._warned:
+            self._warned = True
+            line = self._reader.line + first + 1
+            logger.warning("%s: line %d: %s. Other lines may have the same error", self.name, line, bad[first])
+
+    def _unmarked(self, texts: list[str]) -> list[str]:
+        """Remove the byte order mark at the start of the file."""
+        if texts and not self._reader.line:
+            texts[0] = texts[0].removeprefix("\ufeff")
+        return texts
+
+    @property
+    def _read_position(self) -> Position:
+        """Position to resume from: offset, line, decisions about columns and fingerprints of bytes read."""
+        version = {} if self._stream.version is None else {"version": self._stream.version}
+        return self._reader.position | dict(self._format.decided) | {"cut": self._cut} | version
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether reading mostly runs without the GIL. False for live streams."""
+        return not self._stream.live and self._format.is_apart
+
+    @property
+    def _read_fraction(self) -> float | None:
+        return 1.0 if self._done else self._stream.fraction(self._reader.offset)
+
+    def _go_to(self, position: Position) -> None:
+        self._done, self._tried = False, 0
+        if position.get("version") != self._stream.version:
+            what = "changed since the checkpoint; start the run again with --reset"
+            raise ConnectorError(f"{self.name}: {what}", "changed", option="--reset")
+        try:
+            if self._begun and int(position["offset"]) < self._start["offset"]:
+                self._reader.seek(self._start)
+                return
+            self._reader.seek(position)
+            self._format.restore(position)
+            self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}", "position") from error
+
+    def recall(self, position: Position) -> None:
+        """Restore the types of columns."""
+        self._format.restore(position)
+
+    def _let_go(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
+
+
+def _text_of(line: bytes) -> str:
+    return line.decode().removesuffix("\n").removesuffix("\r")
+
+
+def _no_lines(head: bytes) -> str | None:
+    """Return why a stream with this start is not lines of text, and the remedy."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
+        order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
+        return f"the header is not valid utf-8 but UTF-16: set encoding=utf-16-{order}"
+    if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
+        return "lines end only in carriage returns: convert them first: tr '\\r' '\\n' < FILE"
+    return None
+
+
+def _every_other_is_zero(head: bytes) -> bool:
+    """Return whether bytes look like ASCII text in two bytes per character."""
+    zeros = [head[0::2].count(0), head[1::2].count(0)]
+    return min(zeros) == 0 and max(zeros) > 0.4 * len(head)

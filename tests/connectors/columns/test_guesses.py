@@ -1,0 +1,311 @@
+"""Decisions about undeclared columns: missing-value markers, counters and unnamed columns."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, open_source
+from connectors.arrow import cells as arrow_cells
+from connectors.columns.counters import direction
+from tests.choices import each_choice
+from tests.connectors.streams import labels, read, rows, write
+from tests.errors import raises
+
+PANDAS = [
+    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+]
+OTHERS = ["NaT", "nat", r"\N", "nil", "#DIV/0!", "#VALUE!", "#REF!"]
+DASHES = ["-", "--", "."]
+
+
+@pytest.fixture(autouse=True)
+def _soon_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyArrow reads after a thousand lines."""
+    monkeypatch.setattr(arrow_cells, "FIRST_LINES", 1_024)
+
+
+def column(n: int, every: int, text: str) -> list[str]:
+    """Return numbers with a text at regular positions."""
+    values = random.Random(7)
+    return [text if i % every == 0 else f"{values.random():.4f}" for i in range(n)]
+
+
+def table(path: Path, **columns: list[str]) -> str:
+    cells = zip(*columns.values(), strict=True)
+    return write(path, "\n".join([",".join(columns), *map(",".join, cells)]) + "\n")
+
+
+def test_markers_of_missing_numbers_leave_the_column_numeric(tmp_path: Path) -> None:
+    texts = [*PANDAS, *OTHERS, *DASHES]
+    columns = {f"x{i}": column(50, 3, text) for i, text in enumerate(texts)}
+    (batch,) = open_source(table(tmp_path / "a.csv", **columns, z=["1"] * 50))
+    for name, text in zip(columns, texts, strict=True):
+        assert batch.features[name].dtype == np.float64, text
+        assert np.isnan(batch.features[name]).tolist() == [i % 3 == 0 for i in range(50)], text
+    assert batch.rejected == []
+
+
+def test_words_are_missing_categories_and_labels(tmp_path: Path) -> None:
+    texts = [*PANDAS, *OTHERS]
+    url = write(tmp_path / "a.csv", "x,y\n" + "".join(f"red,a\n{text},b\nblue,{text}\n" for text in texts))
+    assert rows(url, label="y") == [{"x": "red"}, {}, {"x": "blue"}] * len(texts)
+    assert labels(url, label="y") == ["a", "b", None] * len(texts)
+
+
+def test_dashes_are_categories_and_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "connectors")
+    url = write(tmp_path / "a.csv", "strand,y\n+,+\n-,-\n.,+\n")
+    assert rows(url, label="y") == [{"strand": "+"}, {"strand": "-"}, {"strand": "."}]
+    assert labels(url, label="y") == ["+", "-", "+"]
+    assert "missing=-" in caplog.text
+    assert labels(url, label="y", missing="-") == ["+", None, "+"]
+
+
+def test_declared_markers_are_the_only_ones(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\n1\n2\n-\n3\n")
+    found, rejected = read(url, types="x:number", missing="none")
+    assert len(found) == 3
+    assert len(rejected) == 1
+
+
+@pytest.mark.parametrize("rare", [".", "nUlL"])
+def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path: Path, rare: str) -> None:
+    pytest.importorskip("pyarrow")
+    n = 2_500
+    cells = list(itertools.islice(itertools.cycle(["1", "2.5", "-", "N/A", rare]), n))
+    url = table(tmp_path / "a.csv", x=cells, z=["1"] * n)
+    values = np.concatenate([batch.features["x"] for batch in open_source(url)])
+    assert np.isnan(values).tolist() == [cell in ("-", "N/A", rare) for cell in cells]
+
+
+def test_missing_numbers_in_json_and_parquet(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.jsonl", '{"x": "1"}\n{"x": "-"}\n{"x": "#N/A"}\n')
+    assert rows(url, types="x:number") == [{"x": 1.0}, {}, {}]
+    pa = pytest.importorskip("pyarrow")
+    pa.parquet = pytest.importorskip("pyarrow.parquet")
+    pa.parquet.write_table(pa.table({"x": ["1", "-", "<NA>"], "c": ["a", "-", "<NA>"]}), tmp_path / "a.parquet")
+    assert rows(str(tmp_path / "a.parquet"), types="x:number") == [{"x": 1.0, "c": "a"}, {"c": "-"}, {}]
+
+
+@each_choice(("every", [3, 50]), ("n", [900, 2_500]))
+def test_another_text_repeated_among_numbers_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, every: int, n: int
+) -> None:
+    url = table(tmp_path / "a.csv", x=column(n, every, "unknown"), z=["1"] * n)
+    batches = list(open_source(url))
+    values = np.concatenate([batch.features["x"] for batch in batches])
+    assert values.dtype == np.float64
+    assert np.flatnonzero(np.isnan(values)).tolist() == list(range(0, n, every))
+    assert not any(batch.rejected for batch in batches)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert all(part in caplog.text for part in ("'x'", "'unknown'", "--set missing=", "x:category"))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1", "2", "3", "A"] * 20,  # codes
+        [*map(str, range(20)), *(f"V{i}" for i in range(15))],  # many texts
+        [*map(str, range(20)), *["gone"] * 25],  # mostly texts
+        [*map(str, range(20)), *["90+"] * 6],  # a number in another format
+        [*map(str, range(20)), *["a", "b", "c"] * 5],
+    ],
+)
+def test_columns_of_numbers_and_texts_stay_categories(tmp_path: Path, cells: list[str]) -> None:
+    (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * len(cells)))
+    assert batch.features["x"].tolist() == cells
+
+
+def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
+    cells = column(200, 4, "unknown")
+    url = table(tmp_path / "a.csv", x=cells, z=["1"] * 200)
+    source = open_source(url, batch_size=50)
+    next(iter(source))
+    position = json.loads(json.dumps(source.position))
+    source.close()
+    resumed = open_source(url, batch_size=50)
+    resumed.seek(position)
+    values = np.concatenate([batch.features["x"] for batch in resumed])
+    assert np.isnan(values).tolist() == [cell == "unknown" for cell in cells[50:]]
+
+
+def test_numbers_that_count_up() -> None:
+    random_state = np.random.default_rng(3)
+    up = np.arange(100.0)
+    assert direction(up) == "up"
+    assert direction(np.where(random_state.random(100) < 0.1, math.nan, up)) == "up"
+    assert direction(np.repeat(np.arange(21.0), 48)) == "up"  # days
+    assert direction(1.7e9 + np.cumsum(random_state.exponential(5, 100) + (np.arange(100) == 50) * 1e6)) == "up"
+    assert not direction(up[:40])
+    assert not direction(np.repeat(up[:50], 2))
+    assert not direction(np.zeros(1000))
+    assert direction(-up) == direction(1e9 - up) == "down"
+    assert not direction(np.sort(random_state.integers(0, 3, 1000)).astype(float))
+    with np.errstate(invalid="raise"):
+        assert not direction(np.append(up, math.inf))
+        assert not direction(np.concatenate([up, [math.inf, math.inf], 1000 + up]))
+    assert not direction(np.cumsum(random_state.normal(0.1, 1, 1000)))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arff"])
+def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    n = 200
+    values = [i / 7 % 1 for i in range(n)]
+    columns = {"id": list(range(n)), "at": [1_700_000_000 + 60 * i for i in range(n)], "x": values}
+    path = tmp_path / f"a.{kind}"
+    options: dict[str, str] = {}
+    if kind == "csv":
+        url = table(path, **{name: list(map(str, cells)) for name, cells in columns.items()})
+    elif kind == "jsonl":
+        lines = (json.dumps(dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True))
+        url = write(path, "\n".join(lines))
+    elif kind == "arff":
+        header = "".join(f"@attribute {name} numeric\n" for name in columns)
+        lines = (",".join(map(str, cells)) for cells in zip(*columns.values(), strict=True))
+        url = write(path, f"@relation a\n{header}@data\n" + "\n".join(lines))
+        options = {"label": "x"}
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(columns), path)
+        url = str(path)
+    assert sum(len(batch) for batch in open_source(url, batch_size=30, **options)) == n
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["--ignore id" in message for message in messages] == [True, False]
+    assert ["--time at" in message for message in messages] == [False, True]
+    caplog.clear()
+    list(open_source(url, ignore="id", time="at", **options))
+    list(open_source(url, types="id:number,at:time", **options))
+    assert not any("counts up" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    n = 300
+    days = [int(f"2023{1 + i * 7 % 12:02}{1 + i * 11 % 28:02}") for i in range(n)]
+    columns = {
+        "left": [5000 - 3 * i for i in range(n)],
+        "at": [1_700_000_000 - 60 * i for i in range(n)],
+        "day": days,
+        "hour": [day * 100 + i % 24 for i, day in enumerate(days)],
+        "x": [20230000 + i * 37 % 4000 for i in range(n)],  # most are not dates
+        "year": [2000 + i * 7 % 20 for i in range(n)],
+    }
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        table(path, **{name: list(map(str, cells)) for name, cells in columns.items()})
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(columns), path)
+    source = open_source(str(path))
+    list(source)
+    said = {notice.split("'")[1]: notice for notice in source.notices}
+    assert list(said) == ["left", "at", "day", "hour"]
+    assert "counts down" in said["left"]
+    assert "--ignore left" in said["left"]
+    assert "--time at" in said["at"]
+    assert "sort the rows" in said["at"]
+    assert "--types day:time --set time-format=%Y%m%d converts" in said["day"]
+    assert "--types hour:time --set time-format=%Y%m%d%H" in said["hour"]
+    caplog.clear()
+    known = open_source(str(path), types="left:number,at:number,day:time,hour:ignore", time_format="%Y%m%d")
+    [features] = [batch.rows()[0] for batch in itertools.islice(known, 1)]
+    assert "day weekday sin" in features
+    assert known.notices == []
+
+
+def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i},{i % 3},a\n" for i in range(200)))
+    assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
+    assert ":number" in caplog.text
+    assert rows(url, label="y", types=":number")[1] == {"": 1.0, "x": 1.0}
+    assert rows(url, label="y", ignore="")[1] == {"x": 1.0}
+    shuffled = write(tmp_path / "b.csv", ",x\n2,1\n1,1\n3,1\n")
+    assert rows(shuffled)[0] == {"": 2.0, "x": 1.0}
+
+
+def test_unnamed_empty_columns_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", "x,y,,\n1,a,,\n2,b, ,\n")
+    assert rows(url, label="y") == [{"x": 1.0}, {"x": 2.0}]
+    assert [record.getMessage().endswith("3, 4") for record in caplog.records] == [True]
+
+
+def test_the_index_of_rows_that_were_shuffled_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i * 7 % 200},{i % 3},a\n" for i in range(200)))
+    assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
+    assert ":number" in caplog.text
+    drawn = write(tmp_path / "b.csv", ",x,y\n" + "".join(f"{i * 7 % 20},{i % 3},a\n" for i in range(200)))
+    assert rows(drawn, label="y")[1] == {"": 7.0, "x": 1.0}
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_row_names_that_the_header_does_not_count_are_an_index(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, quote: str
+) -> None:
+    header = ",".join(f"{quote}{name}{quote}" for name in "xy")
+    lines = [f"{quote}{i + 1}{quote},{i % 3},a" for i in range(20)]
+    assert rows(write(tmp_path / "a.csv", "\n".join([header, *lines]) + "\n"), label="y")[1] == {"x": 1.0}
+    (said,) = caplog.records
+    assert "numbers the rows" in said.getMessage()
+
+
+def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path: Path, caplog) -> None:
+    assert rows(write(tmp_path / "a.csv", "x,y\n1,a,\n2,b,\n"), label="y") == [{"x": 1.0}, {"x": 2.0}]
+    (said,) = caplog.records
+    assert said.getMessage().endswith("dropped: 3")
+
+
+def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,,,y\n1,2,3,a\n")
+    with raises(ConnectorError, option="ignore"):
+        open_source(url)
+    for ignore in ("", [""], ["", "x"]):
+        found = rows(url, label="y", ignore=ignore)
+        assert found == [{} if "x" in ignore else {"x": 1.0}]
+    with raises(ConnectorError, reason="twice", column="x"):
+        open_source(write(tmp_path / "b.csv", "x,x,,\n1,2,,\n"))
+
+
+def test_an_empty_name_that_no_column_has_is_refused(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,y\n1,2\n")
+    for options in ({"ignore": ""}, {"types": ":number"}):
+        with raises(ConnectorError, reason="no column", column=""):
+            open_source(url, **options)
+    with raises(ConnectorError, reason="value", option="types"):
+        open_source(url, types="number")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_resume_leaves_out_the_same_columns(tmp_path: Path, at_once: bool) -> None:
+    n = 2_500 if at_once else 300
+    url = write(tmp_path / "a.csv", ",x,y,,\n" + "".join(f"{i},{i % 3},a,,\n" for i in range(n)))
+    source = open_source(url, batch_size=100, label="y")
+    next(iter(source))
+    position = json.loads(json.dumps(source.position))
+    source.close()
+    resumed = open_source(url, batch_size=100, label="y")
+    resumed.seek(position)
+    found = [row for batch in resumed for row in batch.rows()]
+    assert found == [{"x": float(i % 3)} for i in range(100, n)]
+
+
+def test_markers_of_several_columns_are_told_with_each_text(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    cells = {
+        f"{name}{k}": [name if rng.random() < 0.2 else f"{rng.random():.3f}" for _ in range(200)]
+        for name in ("absent", "unknown")
+        for k in range(3)
+    }
+    notices = open_source(table(tmp_path / "a.csv", **cells)).notices
+    assert [notice.split("the text ")[1].split(",")[0] for notice in notices] == ["'absent'", "'unknown'"]
+    assert all("3 in all" in notice for notice in notices)

@@ -1,0 +1,461 @@
+"""Numbers in other formats, and missing-value markers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors.columns.spelling import SPELLINGS, Spelling
+from connectors.errors import ConnectorError
+from connectors.kafka.values import CsvValues, JsonValues
+from connectors.options import Options
+from connectors.registry import open_source
+from tests.choices import each_choice
+from tests.errors import raises
+
+
+def column(path: Path, text: str, **options: str):
+    path.write_text(text, encoding="utf-8")
+    source = open_source(str(path), label="y", **options)
+    batches = list(source)
+    source.close()
+    rejected = [one for batch in batches for one in batch.rejected]
+    return [row.get("a") for batch in batches for row in batch.rows()], rejected
+
+
+def csv(cells: list[str]) -> str:
+    return "a;b;y\n" + "".join(f"{cell};1;{i % 2}\n" for i, cell in enumerate(cells))
+
+
+@pytest.mark.parametrize(
+    ("cells", "values", "named"),
+    [
+        (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], "--set decimal=,"),
+        (["1,234.56", "12.5", "7"], [1234.56, 12.5, 7.0], "--set thousands=,"),
+        (["1.234,5", "950", "2.000.000"], [1234.5, 950.0, 2e6], "--set thousands=."),
+        (["1 234", "12\u00a0345", "3\u202f000"], [1234.0, 12345.0, 3000.0], "--set thousands=space"),
+        (["$12.30", "-$5", "$ 1"], [12.3, -5.0, 1.0], "--types a:number"),
+        (["12,30 €", "5,00 €", "-1 €"], [12.3, 5.0, -1.0], "--set decimal=,"),
+        (["5.1 %", "7%", "0 %"], [5.1, 7.0, 0.0], "--types a:number"),
+        (["0xff", "0x10", "0x0"], [255.0, 16.0, 0.0], "--types a:number"),
+        (["(12.5)", "7", "( 3.0 )"], [-12.5, 7.0, -3.0], "--types a:number"),
+        (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--set thousands=."),
+        (["\u22120.5", "7", "3.0"], [-0.5, 7.0, 3.0], "--types a:number"),
+        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--set thousands="'" """),
+    ],
+)
+def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_path, caplog, cells, values, named):
+    found, rejected = column(tmp_path / "a.csv", csv(cells * 8), delimiter=";")
+    assert found == values * 8
+    assert not rejected
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "'a'" in said
+    assert named in said
+
+
+def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
+    found, _ = column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";")
+    assert found == ["1,234", "2,500"] * 8
+    assert "--set decimal=," in caplog.text
+    assert "--set thousands=," in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
+    cells = ["1.234", "52.500", "0.100"] * 8
+    rows = "".join(json.dumps({"a": cell}) + "\n" for cell in cells)
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(rows if suffix == "jsonl" else csv(cells))
+    options = {} if suffix == "jsonl" else {"delimiter": ";"}
+    found = [row["a"] for batch in open_source(str(path), **options) for row in batch.rows()]
+    assert found == [1.234, 52.5, 0.1] * 8
+
+
+@each_choice(
+    ("suffix", ["csv", "parquet", "jsonl"]),
+    ("types", [{}, {"types": "a:number"}]),
+    (
+        ("others", "values"),
+        [
+            ({"b": ["0,5", "12,75"]}, [1.234, 2.5]),
+            ({"b": ["1.234,5", "12,75"]}, [1.234, 2.5]),
+            ({"b": ["0.5", "12.75"]}, [1234.0, 2500.0]),
+            ({"b": ["1,234.5", "12.75"]}, [1234.0, 2500.0]),
+            ({"b": ["0,5", "12,75"], "c": ["0.5", "12.75"]}, None),
+            ({"b": ["7", "12"], "c": ["1.234", "2.500"]}, None),
+        ],
+    ),
+)
+def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have(
+    tmp_path, caplog, suffix, types, others, values
+):
+    table = {name: cells * 40 for name, cells in ({"a": ["1,234", "2,500"]} | others | {"y": ["u", "d"]}).items()}
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "csv":
+        path.write_text("\n".join([";".join(table), *map(";".join, zip(*table.values(), strict=True))]) + "\n")
+    elif suffix == "jsonl":
+        rows = [json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)]
+        path.write_text("\n".join(rows))
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(table), path)
+    options = types | ({"delimiter": ";"} if suffix == "csv" else {})
+    if values is None and types:
+        with raises(ConnectorError, reason="ambiguous", column="a"):
+            [row for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
+        return
+    found = [row["a"] for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
+    assert found == (values or ["1,234", "2,500"]) * 40
+    said = (
+        "'a': numbers such as '1,234' have two meanings"
+        if values is None
+        else ("'a': texts such as '1,234' are read as numbers with the decimal separator of other columns")
+    )
+    assert caplog.text.count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({}, [1.234, 950.0]),
+        ({"types": "a:number"}, [1.234, 950.0]),
+        ({"decimal": ",", "thousands": "."}, [1234.0, 950.0]),
+    ],
+)
+def test_points_that_may_be_of_thousands_are_reported_where_others_have_commas(tmp_path, caplog, options, values):
+    text = "a;b;y\n" + "1.234;0,5;u\n950;1,5;d\n" * 8
+    found, _ = column(tmp_path / "a.csv", text, delimiter=";", **options)
+    assert found == values * 8
+    said = [record.getMessage() for record in caplog.records if "'a'" in record.getMessage()]
+    assert ["--set decimal=, --set thousands=." in each for each in said] == ([] if options else [True])
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "option"),
+    [
+        ("12.5", "1,234.5", "--set decimal=. --set thousands=,"),
+        ("12,5", "1.234,5", "--set decimal=, --set thousands=."),
+    ],
+)
+def test_thousands_that_come_late_are_reported_and_read_by_options(tmp_path, caplog, early, late, option):
+    cells = [early] * 1100 + [late] * 40
+    column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert "--set thousands= read" in caplog.text
+    options = dict(part.split("=", 1) for part in option.split() if "=" in part)
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+    assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
+
+
+@each_choice(
+    (
+        ("early", "late", "options"),
+        [
+            ("12", "1,234.5", {"decimal": ".", "thousands": ","}),
+            ("12", "1,5", {"decimal": ","}),
+            ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
+            ("12", "(12)", {"decimal": "."}),
+            ("12", "−12", {"decimal": "."}),  # the Unicode minus sign
+        ],
+    ),
+    ("declared", [False, True]),
+)
+def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
+    tmp_path, caplog, early, late, options, declared
+):
+    cells = [late if i > 1000 and i % 17 == 0 else early for i in range(1500)]
+    types = {"types": "a:number"} if declared else {}
+    _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **types)
+    assert len(rejected) == cells.count(late)
+    said = [record.getMessage() for record in caplog.records if "their events are rejected" in record.getMessage()]
+    assert len(said) == 1
+    assert repr(late) in said[0]
+    assert "--set decimal=" in said[0]
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";", **types, **options)[1] == []
+
+
+def test_a_number_in_another_spelling_than_declared_is_rejected(tmp_path):
+    found, rejected = column(tmp_path / "a.csv", csv(["1,5"] * 30 + ["1.5"]), delimiter=";", decimal=",")
+    assert found == [1.5] * 30
+    assert "'1.5'" in rejected[0].reason
+
+
+@pytest.mark.parametrize("options", [{"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"thousands": "x"}])
+def test_separators_that_do_not_fit_are_refused(tmp_path, options):
+    with raises(ConnectorError, named=next(iter(options))):
+        column(tmp_path / "a.csv", csv(["1"]), delimiter=";", **options)
+
+
+def test_texts_and_declared_categories_stay_texts(tmp_path, caplog):
+    cells = ["red", "2020-01-01", "1.2.3.4", "12:30"] * 8
+    assert column(tmp_path / "a.csv", csv(["10.100.200.111"] * 9), delimiter=";")[0] == ["10.100.200.111"] * 9
+    digits = [f"0x{i:05000x}" for i in range(9)]
+    assert column(tmp_path / "a.csv", csv(digits), delimiter=";")[0] == digits
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";")[0] == cells
+    assert column(tmp_path / "a.csv", csv(["1,5"] * 9), delimiter=";", types="a:category")[0] == ["1,5"] * 9
+    assert caplog.text == ""
+
+
+def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_path):
+    text = "a;b;y\n" + "".join(f"{i},5;{i}.25;{i % 2}\n" for i in range(60))
+    for types in ({}, {"types": "a:number"}):
+        (tmp_path / "a.csv").write_text(text)
+        source = open_source(str(tmp_path / "a.csv"), label="y", delimiter=";", decimal=",", **types)
+        (batch,) = list(source)
+        assert not batch.rejected
+        assert batch.rows()[3] == {"a": 3.5, "b": 3.25}
+
+
+def test_a_resume_reads_the_same(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(csv([f"{i},5" for i in range(1500)]))
+    options = {"label": "y", "delimiter": ";", "batch_size": 500}
+    source = open_source(str(path), **options)
+    batches = list(source)
+    for batch, following in itertools.pairwise(batches):
+        again = open_source(str(path), **options)
+        again.seek(batch.position)
+        first = next(iter(again)).rows()[0]["a"]
+        assert first == following.rows()[0]["a"]
+        assert isinstance(first, float)
+
+
+def test_numbers_in_texts_of_json_are_read_as_numbers(tmp_path, caplog):
+    text = "".join(f'{{"a": "{i}.5", "y": {i % 2}, "c": "x"}}\n' for i in range(20))
+    found, rejected = column(tmp_path / "a.jsonl", text + '{"a": "many", "y": 0}\n')
+    assert found == [i + 0.5 for i in range(20)]
+    assert "'many'" in rejected[0].reason
+    assert "--types a:category" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("form", "example"),
+    [("{} kg", "0 kg"), ("{}.5-", "0.5-"), ('="{}"', '="0"')],
+)
+def test_numbers_with_more_beside_them_are_reported_once(tmp_path, caplog, form, example):
+    cells = [form.format(i % 12) for i in range(60)]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", quote="none")
+    assert found == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert repr(example) in said
+    assert "leave only the numbers" in said
+
+
+@pytest.mark.parametrize("form", ["ID{}", "10.0.0.{}", "2024-01-{}", "{}-{}"])
+def test_texts_that_hold_digits_are_categories_without_a_word(tmp_path, caplog, form):
+    cells = [form.format(10 + i % 15, i % 15) for i in range(60)]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found == cells
+    cells = [f"{i % 20}{'ABCDEF'[i % 6]}" for i in range(60)]  # codes of a number and a letter
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";")[0] == cells
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("text", ["-9999", "-999.0", "1.70141e+38"])
+def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, text):
+    cells = [text if i % 20 == 0 else f"{i % 7}.5" for i in range(200)]
+    column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert f"--set missing={text}" in said
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing=text)
+    assert found[0] is None
+    assert len(caplog.records) == 1
+
+
+def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
+    column(tmp_path / "a.csv", csv([str(i * 37 % 9999) for i in range(300)] + ["9999"] * 9), delimiter=";")
+    column(tmp_path / "a.csv", csv(["0.5"] * 300 + ["100000"] * 9), delimiter=";")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
+def test_a_spelling_reads_what_is_written_in_it(spelling: Spelling) -> None:
+    for number in np.random.default_rng(0).normal(0.0, 1e5, 100):
+        written = f"{number:,.3f}".replace(",", "T").replace(".", spelling.decimal).replace("T", spelling.thousands)
+        assert spelling.reads(written)
+        assert float(spelling.plain(written)) == pytest.approx(number, abs=1e-3)
+
+
+def write_parquet(path: Path, **columns: list[object]) -> str:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def values(url: str, **options: str):
+    """Return the values of column a, and the reasons of rejected events."""
+    batches = list(open_source(url, label="y", **options))
+    return [row.get("a") for batch in batches for row in batch.rows()], [r.reason for b in batches for r in b.rejected]
+
+
+TYPED = [
+    (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], {}),
+    (["1.5", "2", "-3e1"], [1.5, 2.0, -30.0], {}),
+    (["1,234", "2", "7"], [1234.0, 2.0, 7.0], {"thousands": ","}),
+    (["$5", "$6.50", None], [5.0, 6.5, None], {}),
+]
+
+
+@each_choice((("cells", "meant", "options"), TYPED), ("kind", ["parquet", "arff", "jsonl"]))
+def test_texts_of_typed_sources_are_read_as_columns_of_csv(tmp_path, caplog, kind, cells, meant, options):
+    cells, labels = cells * 8, ["p", "q"] * 12
+    if kind == "parquet":
+        url = write_parquet(tmp_path / "a.parquet", a=cells, y=labels)
+    elif kind == "jsonl":
+        url = str(tmp_path / "a.jsonl")
+        lines = [json.dumps({"a": a, "y": y}) for a, y in zip(cells, labels, strict=True)]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    else:
+        url = str(tmp_path / "a.arff")
+        rows = [f"{'?' if a is None else repr(a)},{y}" for a, y in zip(cells, labels, strict=True)]
+        header = ["@relation r", "@attribute a string", "@attribute y {p,q}", "@data"]
+        (tmp_path / "a.arff").write_text("\n".join([*header, *rows]))
+    assert values(url, **options) == (meant * 8, [])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if options else 1)
+    assert all("'a'" in one and "--types a:category" in one for one in said)
+    assert values(url, types="a:category", **options)[0][0] == cells[0]
+
+
+def test_numbers_in_texts_of_parquet_are_read_the_same_after_a_resume(tmp_path):
+    cells = [None] * 1200 + [f"{i},5" for i in range(1000)]
+    url = write_parquet(tmp_path / "a.parquet", a=cells, y=["p", "q"] * 1100)
+    whole = open_source(url, label="y", batch_size=500)
+    batches = list(whole)
+    for batch, following in itertools.pairwise(batches):
+        again = open_source(url, label="y", batch_size=500)
+        again.seek(json.loads(json.dumps(batch.position)))
+        assert next(iter(again)).rows() == following.rows()
+    assert batches[-1].rows()[-1] == {"a": 999.5}
+
+
+@pytest.mark.parametrize("options", [{}, {"types": "a:number"}, {"decimal": ","}])
+def test_a_column_that_is_empty_at_first_is_read_in_its_spelling(tmp_path, caplog, options):
+    cells = [""] * 1500 + ["21,5", "x", "1"]
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+    assert found == [None] * 1500 + [21.5, 1.0]
+    assert "'x'" in rejected[0].reason
+    assert ("--set decimal=," in caplog.text) == ("decimal" not in options)
+
+
+def test_a_column_that_is_empty_at_first_and_holds_texts_is_reported(tmp_path, caplog):
+    cells = [""] * 1500 + ["red", "1", "blue"]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[1500:] == ["red", "1", "blue"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--types a:number" in said
+
+
+def test_repeated_markers_among_numbers_in_another_spelling_are_missing(tmp_path, caplog):
+    cells = [*(f"{i},5" for i in range(80)), *["unknown"] * 20]
+    found, rejected = column(tmp_path / "a.csv", csv(cells * 20), delimiter=";")
+    assert found[79:81] == [79.5, None]
+    assert not rejected
+    assert "'unknown'" in caplog.text
+    assert "--set decimal=," in caplog.text
+
+
+def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
+    cells = [f"{i % 37}.5" for i in range(2000)]
+    cells[1200::40] = ["unknown"] * 20
+    for options in ({}, {"types": "a:number"}):
+        caplog.clear()
+        _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+        assert len(rejected) == 20
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "--set missing=unknown" in said
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing="unknown")
+    assert found[1200] is None
+    assert not rejected
+
+
+def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, caplog):
+    cells = [1.5, "2,5", 3, "4,25"] * 20
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"b": 1, "y": 0} | {"a": a}) for a in cells))
+    assert values(str(tmp_path / "a.jsonl")) == ([1.5, 2.5, 3, 4.25] * 20, [])
+    assert values(str(tmp_path / "a.jsonl"), types="a:number") == ([1.5, 2.5, 3, 4.25] * 20, [])
+
+
+@pytest.mark.parametrize(
+    ("cells", "examples"),
+    [
+        (["--118.83", "--7.5", "--1"], ["--118.83", "--types a:number"]),
+        (["$5", "€6.50", "$1"], ["$5", "€6.50", "different units"]),
+        (["5.1 %", "0.051", "7 %"], ["5.1 %", "0.051", "different units"]),
+        (["1.5", "2,5", "3.25"], ["2,5"]),
+    ],
+)
+def test_numbers_that_are_not_alike_are_reported_and_not_guessed(tmp_path, caplog, cells, examples):
+    cells = [cell.replace("5", str(i)) for i in range(1, 9) for cell in cells]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert all(one.replace("5", "1") in said or one in said for one in ["'a'", *examples])
+
+
+def test_a_unit_that_comes_late_is_rejected(tmp_path):
+    cells = ["5.1 %"] * 1000 + ["0 %", "0", "0.05"]
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[1000:] == [0.0, 0.0]
+    assert "0.05" in rejected[0].reason
+
+
+def kafka(kind: type, **options: str):
+    return kind(Options("kafka://h:1/t", {"label": "y"} | options))
+
+
+def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(caplog):
+    values = kafka(JsonValues)
+    records = [json.dumps({"a": f"{i},5", "y": i % 2}).encode() for i in range(300)]
+    rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).events.features]
+    assert rows[0] == {"a": "0,5"}
+    assert rows[200] == {"a": 200.5}
+    assert "--set decimal=," in caplog.text
+    resumed = kafka(JsonValues)
+    resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
+    assert resumed.read(records[:1]).events.features == [{"a": 0.5}]
+
+
+def test_texts_in_json_from_kafka_are_numbers_if_they_are_declared():
+    records = [b'{"a":"0,5","y":1}', b'{"a":"2.000,5","y":0}', b'{"a":7,"y":0}', b'{"a":"x","y":0}']
+    assert kafka(JsonValues).read(records).events.features[0] == {"a": "0,5"}
+    declared = kafka(JsonValues, types="a:number", decimal=",", thousands=".").read(records)
+    assert declared.events.features[:3] == [{"a": 0.5}, {"a": 2000.5}, {"a": 7}]
+    assert "'x'" in declared.events.bad[3]
+
+
+def test_numbers_in_csv_from_kafka_have_a_spelling():
+    values = kafka(CsvValues, names="a,y", delimiter=";")
+    assert values.read([b"21,5;p", b"1;q"]).events.features["a"].tolist() == [21.5, 1.0]
+    declared = kafka(CsvValues, names="a,y", delimiter=";", decimal=",", thousands=".")
+    assert declared.read([b"1.234,5;p", b"1.234;q"]).events.features["a"].tolist() == [1234.5, 1234.0]
+    ambiguous = kafka(CsvValues, names="a,y", delimiter=";").read([b"1,234;p"])
+    assert "1,234" in ambiguous.events.bad[0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_typed(tmp_path, caplog, kind):
+    cells = [-9999 if i % 20 == 0 else i % 7 + 0.5 for i in range(200)]
+    url = str(tmp_path / f"a.{kind}")
+    if kind == "parquet":
+        write_parquet(Path(url), a=[*map(float, cells)], y=["p", "q"] * 100)
+    else:
+        Path(url).write_text("\n".join(json.dumps({"a": a, "b": 1, "y": i % 2}) for i, a in enumerate(cells)))
+    assert values(url)[0] == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--set missing=-9999" in said
+    assert values(url, missing="-9999")[0] == [None if cell == -9999 else cell for cell in cells]
+    assert len(caplog.records) == 1
+
+
+def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path) -> None:
+    table = {f"c{k}": [f"{i * 37 % 97},{k:03}5" for i in range(60)] for k in range(20)} | {"y": ["a", "b"] * 30}
+    rows = [";".join(table), *map(";".join, zip(*table.values(), strict=True))]
+    (tmp_path / "in.csv").write_text("\n".join(rows) + "\n")
+    (notice,) = open_source(str(tmp_path / "in.csv"), delimiter=";", label="y").notices
+    assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--set decimal=, says so)")
+    assert "(likewise 'c1', 'c2', 'c3', ...: 20 in all)" in notice

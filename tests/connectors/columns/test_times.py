@@ -1,0 +1,327 @@
+"""Time features: hour and weekday, in all formats."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors import ConnectorError, open_source
+from connectors.arrow import cells as arrow_cells
+from connectors.columns.time_texts import circles_of, milliseconds_of
+from connectors.columns.times import SingleTimes, Times
+from connectors.kafka.avro import AvroValues
+from connectors.kafka.values import CsvValues, JsonValues
+from connectors.options import Options
+from tests.choices import each_choice
+from tests.connectors.streams import write
+from tests.errors import raises
+
+NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]
+EVENING = datetime(2024, 6, 2, 18, 30, tzinfo=UTC)  # a Sunday
+MILLISECONDS = int(EVENING.timestamp() * 1000)
+SPELLINGS = [
+    "2024-06-02T18:30:00Z",
+    "2024-06-02 18:30",
+    "2024-06-02T20:30:00.000+02:00",
+    str(MILLISECONDS),
+    f"{MILLISECONDS}.0",
+    "Sun, 02 Jun 2024 18:30:00 GMT",
+    "2 Jun 2024 20:30:00 +0200",
+    "2024-06-02 18:30 UTC",
+    "2024-06-02 18:30:00 +0000",
+]
+
+
+def expected(moment: datetime) -> dict[str, float]:
+    hour = 2.0 * math.pi * (moment.hour + moment.minute / 60) / 24
+    weekday = 2.0 * math.pi * moment.weekday() / 7
+    values = (math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday))
+    return dict(zip(NAMES, map(pytest.approx, values), strict=True))
+
+
+def test_hour_and_weekday_lie_on_circles() -> None:
+    for hours in (*range(0, 200, 5), -800_000):
+        moment = EVENING + timedelta(hours=hours)
+        assert dict(zip(NAMES, circles_of(milliseconds_of(moment)), strict=True)) == expected(moment)
+
+
+def csv_file(path: Path, cells: list[str]) -> Any:
+    return write(path / "a.csv", "x,t,y\n" + "".join(f'1,"{cell}",0\n' for cell in cells))
+
+
+def json_lines(path: Path, cells: list[str]) -> Any:
+    return write(path / "a.jsonl", "".join(json.dumps({"x": 1, "t": cell or None, "y": 0}) + "\n" for cell in cells))
+
+
+def arff(path: Path, cells: list[str]) -> Any:
+    head = '@relation r\n@attribute x real\n@attribute t date "yyyy-MM-dd HH:mm:ss"\n@attribute y {0}\n@data\n'
+    return write(path / "a.arff", head + "".join(f'1,"{cell or "?"}",0\n' for cell in cells))
+
+
+def parquet_of_texts(path: Path, cells: list[str]) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pa.table({"x": [1.0] * len(cells), "t": cells, "y": [0] * len(cells)}), path / "a.parquet"
+    )
+    return str(path / "a.parquet")
+
+
+@pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
+def test_times_become_features_where_they_are_declared(make: Any, tmp_path: Path) -> None:
+    batches = list(open_source(make(tmp_path, [*SPELLINGS, "", "soon"]), label="y", types="t:time"))
+    assert [row for batch in batches for row in batch.rows()] == [{"x": 1.0, **expected(EVENING)}] * len(SPELLINGS) + [
+        {"x": 1.0}
+    ]
+    (bad,) = (bad for batch in batches for bad in batch.rejected)
+    assert bad.reason.startswith("'t' is not a time")
+    assert bad.reason.endswith(": 'soon'")
+
+
+@pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
+def test_a_time_is_missing_where_the_user_says_so(make: Any, tmp_path: Path) -> None:
+    url = make(tmp_path, [SPELLINGS[0], "-", "", "none"])
+    batches = list(open_source(url, label="y", types="t:time", missing="-,?"))
+    assert [row for batch in batches for row in batch.rows()] == [
+        {"x": 1.0, **expected(EVENING)},
+        {"x": 1.0},
+        {"x": 1.0},
+    ]
+    (bad,) = (bad for batch in batches for bad in batch.rejected)
+    assert bad.reason.endswith(": 'none'")
+
+
+@pytest.mark.parametrize("size", [3, 1024])
+def test_the_size_of_batches_is_without_consequence(size: int, tmp_path: Path) -> None:
+    cells = [(EVENING + timedelta(seconds=977 * i)).isoformat() for i in range(50)]
+    url = csv_file(tmp_path, cells)
+    rows = [row for batch in open_source(url, types="t:time", batch_size=size) for row in batch.rows()]
+    assert [[row[name] for name in NAMES] for row in rows] == [
+        list(circles_of(milliseconds_of(datetime.fromisoformat(cell)))) for cell in cells
+    ]
+
+
+def test_columns_of_times_in_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    naive, zone = EVENING.replace(tzinfo=None), timezone(timedelta(hours=2))
+    for kind, value, moment in (
+        (pa.timestamp("ns"), naive, EVENING),
+        (pa.timestamp("us"), naive, EVENING),
+        (pa.timestamp("s"), naive, EVENING),
+        (pa.timestamp("ms", "UTC"), EVENING, EVENING),
+        (pa.timestamp("us", "+02:00"), EVENING.astimezone(zone), EVENING),
+        (pa.date32(), date(2024, 6, 2), datetime(2024, 6, 2)),
+        (pa.date64(), date(2024, 6, 2), datetime(2024, 6, 2)),
+        (pa.int64(), MILLISECONDS, EVENING),
+    ):
+        parquet.write_table(pa.table({"t": pa.array([value, None], kind)}), tmp_path / "t.parquet")
+        (batch,) = open_source(str(tmp_path / "t.parquet"), types="t:time")
+        assert batch.rows() == [expected(moment), {}], kind
+
+
+@each_choice(("far", [1 << 62, -(1 << 63), 10**30]), ("name", ["a.csv", "a.jsonl"]))
+def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tmp_path: Path) -> None:
+    times = [*range(100), far]
+    as_json = "".join(f'{{"x":1.5,"t":{t},"y":"a"}}\n' for t in times)
+    as_csv = "x,t,y\n" + "".join(f"1.5,{t},a\n" for t in times)
+    path = write(tmp_path / name, as_csv if name == "a.csv" else as_json)
+    (batch,) = open_source(path, label="y", time="t")
+    assert batch.times is not None
+    assert list(batch.times) == times[:-1]
+    assert [rejected.reason[:17] for rejected in batch.rejected] == ["'t' is not a time"]
+
+
+def test_values_of_records() -> None:
+    options = Options("kafka://h:1/t", {"types": "t:time", "label": "y"})
+    got = JsonValues(options).read([b'{"t":"2024-06-02T18:30:00Z","y":1}', b'{"t":%d}' % MILLISECONDS, b'{"t":"x"}'])
+    assert got.events.features[:2] == [expected(EVENING)] * 2
+    assert got.events.bad[2].startswith("'t' is not a time")
+    options = Options("kafka://h:1/t", {"types": "t:time", "names": "x,t"})
+    got = CsvValues(options).read([b"1,2024-06-02T18:30", b"2,", b"3,x"])
+    assert [column[0] for name, column in got.events.features.items() if name != "x"] == [*expected(EVENING).values()]
+    assert math.isnan(got.events.features["t hour sin"][1])
+    assert list(got.events.bad) == [2]
+
+
+def test_values_of_records_in_avro(tmp_path: Path) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    kind = {"type": "long", "logicalType": "timestamp-micros"}
+    schema = {"type": "record", "name": "E", "fields": [{"name": "t", "type": kind}]}
+    (tmp_path / "e.avsc").write_text(json.dumps(schema))
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"t": EVENING})
+    options = Options("kafka://h:1/t", {"types": "t:time", "schema": str(tmp_path / "e.avsc")})
+    assert AvroValues(options).read([stream.getvalue()]).events.features == [expected(EVENING)]
+
+
+# Units of numbers ------------------------------------------------------------------------------------------------
+
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+NOON = 1_700_000_500  # 2023-11-14 22:21:40 UTC
+
+
+def timed(path: Path, suffix: str, cells: list[Any]) -> str:
+    """Write a file of a format with these times."""
+    if suffix == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        table = pa.table({"x": [1.5] * len(cells), "t": cells, "y": ["a"] * len(cells)})
+        pytest.importorskip("pyarrow.parquet").write_table(table, path / "a.parquet")
+        return str(path / "a.parquet")
+    as_json = "".join(json.dumps({"x": 1.5, "t": cell, "y": "a"}) + "\n" for cell in cells)
+    as_csv = "x,t,y\n" + "".join(f"1.5,{cell},a\n" for cell in cells)
+    return write(path / f"a.{suffix}", as_csv if suffix == "csv" else as_json)
+
+
+def times_in(url: str, **options: Any) -> tuple[list[int], list[str]]:
+    batches = list(open_source(url, label="y", time="t", **options))
+    times = [int(time) for batch in batches for time in batch.times]
+    return times, [bad.reason for batch in batches for bad in batch.rejected]
+
+
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("unit", UNITS), ("kind", [int, float]))
+def test_the_unit_of_numbers_is_told_by_their_size(
+    suffix: str, unit: str, kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "connectors")
+    url = timed(tmp_path, suffix, [kind((NOON + i) * UNITS[unit]) for i in range(50)])
+    assert times_in(url, batch_size=7) == ([1000 * (NOON + i) for i in range(50)], [])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "time_unit" in said[0]
+    assert "2023-11-14 22:21:40 UTC" in said[0]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_seconds_have_fractions(suffix: str, tmp_path: Path) -> None:
+    assert times_in(timed(tmp_path, suffix, [NOON + 0.5, NOON + 0.9996])) == (
+        [NOON * 1000 + 500, NOON * 1000 + 1000],
+        [],
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_numbers_that_tell_no_unit_are_milliseconds(
+    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = [0, 1, 2, 1500, 0, 86_400_000, 200_000_000, 2_000_000_000, 100_000_000_000]
+    assert times_in(timed(tmp_path, suffix, times), batch_size=2) == (times, [])
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("before", [NOON, 1500]))
+def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path: Path) -> None:
+    times = [*range(before, before + 30), NOON * 1000, before + 30]
+    found, rejected = times_in(timed(tmp_path, suffix, times))
+    assert len(found) == 31
+    assert ["time_unit" in reason for reason in rejected] == [True]
+    assert times_in(timed(tmp_path, suffix, times), time_unit="ms") == (times, [])
+
+
+@each_choice(
+    ("suffix", ["csv", "jsonl"]),
+    ("times", [[NOON, NOON * 1000] * 10, [*range(1, 30), *range(NOON, NOON + 30)], [20240602] * 3, [202406021830] * 3]),
+)
+def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[int], tmp_path: Path) -> None:
+    url = timed(tmp_path, suffix, times)
+    with raises(ConnectorError, option="time_unit"):
+        open_source(url, label="y", time="t")
+    with raises(ConnectorError, option="time_unit"):
+        open_source(url, label="y", types="t:time")
+    assert len(times_in(url, time_unit="s")[0]) == len(times)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_format_of_times(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_cells, "FIRST_LINES", 1_000)
+    url = timed(tmp_path, suffix, ["02.06.2024 18:30", "02.06.2024 18:31", "2024-06-02 18:30"])
+    found, rejected = times_in(url, time_format="%d.%m.%Y %H:%M")
+    assert found == [MILLISECONDS, MILLISECONDS + 60_000]
+    assert len(rejected) == 1
+    assert times_in(timed(tmp_path, suffix, ["20240602"] * 3000), time_format="%Y%m%d") == (
+        [MILLISECONDS - 18 * 3_600_000 - 30 * 60_000] * 3000,
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"time_unit": "m"}, {"time_format": "date"}, {"time_format": "%Q"}, {"time_unit": "s", "time_format": "%Y"}],
+)
+def test_settings_of_times_that_do_not_fit_are_refused(options: dict[str, str], tmp_path: Path) -> None:
+    with raises(ConnectorError, named="time_"):
+        open_source(timed(tmp_path, "csv", [1]), time="t", **options)
+
+
+@each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("role", [{"time": "t"}, {"types": "t:time"}]))
+def test_a_resumed_stream_decides_the_same(suffix: str, role: dict[str, str], tmp_path: Path) -> None:
+    times = [0, 0, 1, NOON, *(10**7 * i for i in range(1, 22)), 300_000_000, NOON * 1000, 5 * 10**9]
+    url = timed(tmp_path, suffix, times)
+    whole = list(open_source(url, label="y", batch_size=1, **role))
+    assert sum(len(batch.rejected) for batch in whole) == 2
+    for i, batch in enumerate(whole):
+        rest = open_source(url, label="y", batch_size=3, **role)
+        rest.seek(json.loads(json.dumps(batch.position)))
+        got = list(rest)
+        assert [row for b in got for row in b.rows()] == [row for b in whole[i + 1 :] for row in b.rows()]
+        assert [r.reason for b in got for r in b.rejected] == [r.reason for b in whole[i + 1 :] for r in b.rejected]
+
+
+SPELLINGS_OF_ANY_KIND = st.sampled_from(["", "x", None, "1_000", "1.0e-10", "20240602", *SPELLINGS])
+number = st.one_of(
+    st.integers(-3, 10**9),
+    st.builds(lambda n, unit: n * unit, st.integers(99_999_000, 100_001_000), st.sampled_from(list(UNITS.values()))),
+    st.builds(lambda n, unit: n * unit, st.integers(NOON, NOON + 9), st.sampled_from(list(UNITS.values()))),
+    st.floats(allow_nan=True),
+    st.floats(1.6e9, 1.8e9),
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.one_of(number, number, number.map(str), SPELLINGS_OF_ANY_KIND), max_size=12),
+    st.data(),
+)
+def test_times_mean_the_same_one_by_one_and_at_once(values: list[Any], data: st.DataObject) -> None:
+    single, bad = Times(), {}
+    expected = []
+    for i, value in enumerate(values):
+        try:
+            expected.append(single.of("t", value))
+        except ValueError as error:
+            expected.append(0)
+            bad[i] = str(error)
+    cut = data.draw(st.integers(0, len(values)))
+    many, first, second = Times(), {}, {}
+    found = [*many.milliseconds("t", values[:cut], first), *many.milliseconds("t", values[cut:], second)]
+    assert [int(time) for time in found] == expected
+    assert first | {i + cut: reason for i, reason in second.items()} == bad
+    assert many.guesses == single.guesses
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_time_is_the_same_in_all_units(unit: str) -> None:
+    for nanoseconds in (NOON * 10**9 + 499_000, NOON * 10**9 + 501_000, -NOON * 10**9 - 501_000):
+        value = nanoseconds * UNITS[unit] // 10**9 if unit in ("us", "ns") else nanoseconds / (10**9 // UNITS[unit])
+        assert Times().of("t", value) == (nanoseconds + 500_000) // 1_000_000
+        assert Times(unit).milliseconds("t", np.array([value]), {})[0] == (nanoseconds + 500_000) // 1_000_000
+
+
+def test_a_worker_tells_the_unit_of_each_number() -> None:
+    times = SingleTimes()
+    assert [times.of("t", value) for value in (NOON, NOON * 1000, "1970-01-02", 0)] == [NOON * 1000] * 2 + [
+        86_400_000,
+        0,
+    ]
+    for value in (1500, 20240602):
+        with raises(ValueError, named="time_unit"):
+            times.of("t", value)
+    assert SingleTimes("ms").of("t", 1500) == 1500

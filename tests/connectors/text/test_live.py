@@ -1,0 +1,237 @@
+"""Growing files and pipes: data is returned promptly, silence is reported, and incomplete lines wait."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import Batch, ConnectorError, open_source
+from connectors.text.bytestreams import Pipe
+from tests.connectors.streams import write
+from tests.errors import raises
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def following(path: Path, **options: Any) -> Any:
+    return iter(open_source(str(path), at_end="wait", **options))
+
+
+def values(batch: Batch) -> list[Any]:
+    return [row["x"] for row in batch.rows()]
+
+
+def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n2\n3")
+    batches = following(path)
+    assert values(next(batches)) == [1, 2]
+    append(path, "0\n4\n")
+    start = time.monotonic()
+    assert values(next(batches)) == [30, 4]
+    assert time.monotonic() - start < 0.5
+
+
+def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n")
+    batches = following(path)
+    next(batches)
+    start = time.monotonic()
+    idle = next(batches)
+    assert len(idle) == 0
+    assert 0.5 < time.monotonic() - start < 1.5
+
+
+def test_a_header_may_still_be_to_come(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x,")
+    batches = following(path, label="y")
+    assert len(next(batches)) == 0
+    append(path, "y\n1,0\n")
+    batch = next(batches)
+    assert (values(batch), batch.labels) == ([1], [0])
+
+
+def test_a_late_header_without_the_label_stops(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "")
+    batches = following(path, label="y")
+    append(path, "x,z\n1,0\n")
+    with raises(ConnectorError, reason="no column", column="y"):
+        next(batches)
+
+
+def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, 'x,z\n"a\nb')
+    batches = following(path)
+    assert len(next(batches)) == 0
+    append(path, '",1\n')
+    assert values(next(batches)) == ["a\nb"]
+
+
+def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n2\n")
+    batches = following(path)
+    next(batches)
+    os.truncate(path, 2)
+    with raises(ConnectorError, reason="truncated"):
+        next(batches)
+
+    batches = following(path)
+    path.rename(tmp_path / "a.csv.1")
+    with raises(ConnectorError, reason="removed"):
+        next(batches)
+
+    write(path, "x\n1\n")
+    batches = following(path)
+    next(batches)
+    path.rename(tmp_path / "a.csv.1")
+    write(path, "x\n5\n6\n7\n")
+    with raises(ConnectorError, reason="replaced"):
+        next(batches)
+
+
+@pytest.mark.parametrize("header", ["x,z", ",".join(["x", *(f"column {i}" for i in range(1000))])])
+def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_reason(
+    tmp_path: Path, header: str
+) -> None:
+    gaps = "," * header.count(",") + "\n"
+    path = tmp_path / "a.csv"
+    write(path, f"{header}\n1{gaps}2{gaps}")
+    batches = following(path)
+    position = next(batches).position
+    write(path, f"{header}\n" + "".join(f"{i}{gaps}" for i in range(5, 99)))
+    with raises(ConnectorError, reason="truncated"):
+        next(batches)
+    with raises(ConnectorError, reason="another"):
+        open_source(str(path), at_end="wait").seek(position)
+
+
+def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n" + "1\n" * 3000)
+    position = next(following(path, batch_size=2500)).position
+    source = open_source(str(path), at_end="wait", batch_size=2500)
+    source.seek(position)
+    batches = iter(source)
+    assert len(next(batches)) == 500
+    append(path, "2\n")
+    assert values(next(batches)) == [2]
+    write(path, "x\n" + "3\n" * 4000)
+    with raises(ConnectorError, reason="truncated"):
+        next(batches)
+
+
+def test_only_plain_files_can_be_followed(tmp_path: Path) -> None:
+    for url in ("-", write(tmp_path / "a.csv.gz", "")):
+        with raises(ConnectorError, option="at_end"):
+            open_source(url, at_end="wait")
+
+
+def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # does not wait for a reader
+    try:
+        os.write(writer, b"x\n1\n2\n")
+        source = open_source(str(path))
+        batches = iter(source)
+        assert values(next(batches)) == [1, 2]
+        os.write(writer, b"3\n")
+        start = time.monotonic()
+        assert values(next(batches)) == [3]
+        assert time.monotonic() - start < 0.5
+        with raises(ConnectorError, reason="not seekable"):
+            source.seek(source.position)
+    finally:
+        os.close(writer)
+    assert list(batches) == []  # all writers have closed the pipe
+    source.close()
+
+
+def test_a_pipe_may_have_any_descriptor() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    low, writer = os.pipe()
+    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # above the limit of select()
+    try:
+        assert pipe.read(0.0) == b""
+        os.write(writer, b"x")
+        assert pipe.read(1.0) == b"x"
+    finally:
+        pipe.close()
+        os.close(low)
+        os.close(writer)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    packed = gzip.compress(b"x\n1\n2\n"), gzip.compress(b"3\n4\n5\n" * 100)
+    try:
+        source = open_source(str(path))
+        batches = iter(source)
+        assert len(next(batches)) == 0
+        os.write(writer, packed[0][:1])
+        assert len(next(batches)) == 0
+        os.write(writer, packed[0][1:])
+        assert values(next(batches)) == [1, 2]
+        os.write(writer, packed[1][:-8])
+        assert len(next(batches)) == 300
+        with raises(ConnectorError, reason="not seekable"):
+            source.seek(source.position)
+    finally:
+        os.close(writer)
+    rest = list(batches)
+    assert [r.reason for batch in rest for r in batch.rejected] == ["gzip file is truncated"]
+    source.close()
+
+
+STANDARD = """
+import sys
+from connectors import open_sink, open_source
+source, sink = open_source(sys.argv[1], label="y"), open_sink(sys.argv[2])
+for batch in source:
+    sink.write({"line": list(batch.origins.columns["line"]), "y": batch.labels})
+sink.close()
+"""
+
+
+def _packed(data: bytes) -> bytes:
+    """Equal bytes at any time: parameters name tests, and all processes need equal names."""
+    return gzip.compress(data, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "given", "expected"),
+    [
+        ("-", "-", _packed(b"x,y\n1,UP\n") + _packed(b"2,DOWN\n"), b"line,y\n2,UP\n3,DOWN\n"),
+        ("-?format=jsonl", "-?format=jsonl", b'{"x": 1, "y": 5}\n', b'{"line":1,"y":5}\n'),
+    ],
+)
+def test_standard_input_and_output(source: str, sink: str, given: bytes, expected: bytes) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STANDARD, source, sink],
+        input=given,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == expected
