@@ -30,6 +30,8 @@ CONFLUENT = 5
 """Size of the prefix of a schema registry."""
 # Beside the topic in positions; no topic can have these names.
 _UNITS, _NUMBERS, _FIELDS = "time units", "spellings of numbers", "nested columns"
+_ID_HEADER = "__value_schema_id"  # of Confluent's serializers with ids in headers
+_HEADER_WAY = "which is not supported: let the producer write ids before values (Confluent's default)"
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -59,6 +61,8 @@ class ValueFormat(ABC):
     """Reads the times of events, and knows the units of those that are numbers."""
     numbers: NumberColumns
     """Reads the numbers in texts, and knows their spelling."""
+    is_framed = False
+    """Whether values begin with the prefix of a schema registry."""
     registry: SchemaRegistry | None = None
     """Where the schemas of values are, if they are not in a file."""
 
@@ -115,6 +119,7 @@ class JsonValues(ValueFormat):
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
         self._prefix = _prefix_size(options)
+        self.is_framed = self._prefix > 0
         self.times, self.numbers = self._format.times, self._format.numbers
 
     @property
@@ -253,16 +258,16 @@ class Decoder:
 
     def prepare(self, records: Sequence[Any]) -> bool:
         """Get the schemas of records. Return False to try again a little later."""
-        return self._values.prepare([record.value for record in records if not self._oddity(record.value)])
+        return self._values.prepare([record.value for record in records if not self._oddity(record)])
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
         """Convert records to a batch; its position includes the column formats."""
         tombstones = sum(1 for record in records if record.value is None)
         if tombstones and self._values.skip_tombstones(tombstones):
             records = [record for record in records if record.value is not None]
-        rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record.value))]
+        rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record))]
         if rejected:
-            records = [record for record in records if not self._oddity(record.value)]
+            records = [record for record in records if not self._oddity(record)]
         decoded = self._values.read([record.value for record in records])
         if decoded.bad:
             rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
@@ -292,11 +297,15 @@ class Decoder:
         raw = None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
         return Rejected(reason, {"topic": self._topic, "partition": record.partition, "offset": record.offset}, raw)
 
-    def _oddity(self, value: bytes | None) -> str:
-        """Return the reason for rejecting a value, else an empty string."""
+    def _oddity(self, record: Any) -> str:
+        """Return the reason for rejecting a record before its value is read, else an empty string."""
+        value = record.value
         if value is None:
             return "a tombstone: a record without a value"
         if len(value) <= self._most:
+            # Its value has no prefix, and one that begins with a zero byte would be read with a wrong schema.
+            if self._values.is_framed and record.headers and any(name == _ID_HEADER for name, _ in record.headers):
+                return f"its schema id is in the header {_ID_HEADER}, {_HEADER_WAY}"
             return ""
         limit = f"max_value_bytes={self._most:,}"
         return f"a value of {len(value):,} bytes, longer than {limit} (only its beginning is kept here)"

@@ -27,6 +27,13 @@ _NOISE = re.compile(
     r"^[A-Z_]+: (?:\[libpq\] )?|Failed to (?:prepare|execute) query[^:]*: |ERROR:|\n(?:LINE \d|Query was)[\s\S]*"
 )
 """Parts of messages of the driver that do not help."""
+_REFUSED = re.compile(
+    "FATAL|does not support|invalid|definition of service|channel binding|authentication method|certificate|private key"
+    "|no password"
+)
+_PASSING = re.compile("FATAL: +(?:the database system is|sorry, too many|too many|remaining connection|terminating)")
+"""Messages before a connection exists: of a setting that must be changed, and of a server that is not ready."""
+_QUOTED = re.compile(r'"[^"]*"')
 _UNCODED = re.compile(r"[/@]|%(?![0-9A-Fa-f]{2})|%00")
 _PAGE_BYTES = str(1 << 22)
 
@@ -72,8 +79,9 @@ def working(name: str, place: str = "") -> Iterator[None]:
         yield
     except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
         text = " ".join(_NOISE.sub("", str(error)).split())
-        # Before a connection exists, a fatal error is a wrong password or name; later, the server has stopped.
-        is_refused = isinstance(error, adbc_driver_manager.ProgrammingError) or ("FATAL" in text and not place)
+        said = _QUOTED.sub("", text)
+        is_refused = not place and _REFUSED.search(said) and not _PASSING.search(said)
+        is_refused = is_refused or isinstance(error, adbc_driver_manager.ProgrammingError)
         raise (ConnectorError if is_refused else UnreachableError)(f"{name}: {place}{text}", "database") from error
 
 

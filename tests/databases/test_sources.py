@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from connectors import Batch, ConnectorError, open_source
+from connectors.errors import UnreachableError
 from tests.databases import postgres
 from tests.databases.tables import Database, sqlite
 from tests.errors import raises
@@ -186,6 +188,19 @@ def test_passwords_are_read_as_libpq_does_and_never_shown(
     with raises(ConnectorError, reason="database") as caught:
         open_source(f"postgresql://{postgres.LOCKED}:wrong%20one@127.0.0.1:{server.port}/postgres?table=a")
     assert "wrong" not in str(caught.value)
+
+
+def test_a_connection_that_a_setting_prevents_is_refused_for_good(server: postgres.Server) -> None:
+    for more in ("sslmode=require", "sslmode=sometimes", "channel_binding=require", "service=none", "port=no"):
+        with raises(ConnectorError, reason="database") as caught:
+            open_source(f"{server.url}?table=events&{more}")
+        assert not isinstance(caught.value, UnreachableError), more
+    server.execute("ALTER ROLE locked CONNECTION LIMIT 0")
+    url = f"postgresql://{postgres.LOCKED}:{quote(postgres.PASSWORD)}@127.0.0.1:{server.port}/postgres?table=events"
+    for lasting in (url, "postgresql://me@127.0.0.1:1/postgres?table=events"):
+        with raises(UnreachableError, reason="database"):
+            open_source(lasting)
+    server.execute("ALTER ROLE locked CONNECTION LIMIT -1")
 
 
 @pytest.mark.parametrize("password", ["hun%zz", "hun/ter", "12@hun", "hun%00"])

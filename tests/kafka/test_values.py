@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from connectors.errors import ConnectorError
 from connectors.kafka.avro import AvroValues
 from connectors.kafka.clients import client_options, server_list, split_address
-from connectors.kafka.values import CsvValues, JsonValues
+from connectors.kafka.values import CsvValues, Decoder, JsonValues
 from connectors.options import Options
 from tests.errors import raises
 
@@ -120,6 +121,17 @@ def test_avro_values(tmp_path, framed):
     assert got.events.labels == ["UP"] * 2
     assert list(got.events.times) == [1767312000000] * 2
     assert sorted(got.bad) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_a_schema_id_in_a_header_is_refused_where_one_is_expected_before_the_value(framed):
+    headers = [("a", b"1"), ("__value_schema_id", b"\1" + bytes(range(16)))]
+    plain = [SimpleNamespace(key=None, value=b'{"x":1}', headers=headers, partition=0, offset=7, timestamp=5)]
+    batch = Decoder("t", JsonValues(options(framed=framed)), 100).batch(plain, {})
+    assert len(batch) == (not framed)
+    assert [one.origin["offset"] for one in batch.rejected] == [7] * framed
+    if framed:
+        assert "__value_schema_id" in batch.rejected[0].reason
 
 
 def test_avro_needs_a_schema(tmp_path):
