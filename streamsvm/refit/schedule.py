@@ -21,7 +21,7 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_betwe
 from streamsvm.refit import archive
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
-from streamsvm.refit.solvers import Solver
+from streamsvm.refit.solvers import OneClassWindow, Solver
 from streamsvm.refit.tasks import Task, WindowRows
 from streamsvm.refit.trigger_progress import TriggerEvent
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
@@ -219,6 +219,8 @@ class Refits:
             if handle is None:
                 raise RuntimeError("it was interrupted at its start, for example by Ctrl-C")
             self._add_model(handle.job, note)
+        except OneClassWindow as error:  # normal in streams with long runs of a class
+            note["outcome"] = f"skipped: {error}"
         except Exception as error:  # a solver may raise anything, and the learner continues
             note["outcome"] = self._failure(refit, error)
         self._remember(note)

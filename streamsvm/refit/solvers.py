@@ -40,6 +40,10 @@ PART_MOST = 20_000_000
 _NEEDED = ("sklearn", "threadpoolctl")
 
 
+class OneClassWindow(ValueError):
+    """A window has fewer than two classes, so nothing can be fitted to it."""
+
+
 class Solver(Protocol):
     """A solver of windows."""
 
@@ -52,8 +56,10 @@ class Solver(Protocol):
 
         Raises
         ------
+        OneClassWindow
+            If the window has fewer than two classes.
         ValueError
-            If the window cannot be solved, for example because it has one class.
+            If it cannot be solved for another reason.
         """
 
 
@@ -268,7 +274,7 @@ def solver_of(solver: Any) -> Solver:
 
 def _check_classes(codes: NDArray[np.int64]) -> None:
     if len(codes) == 0 or codes.min() == codes.max():
-        raise ValueError(f"a window of {len(codes)} events has fewer than two classes")
+        raise OneClassWindow(f"a window of {len(codes):,} events has fewer than two classes")
 
 
 def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:

@@ -591,11 +591,16 @@ def test_a_solver_that_fails_leaves_everything_as_it_is(caplog):
     assert "after 200 events by Failing failed" in record.message
 
 
-def test_a_window_of_one_class_is_no_failure_of_the_stream():
+@pytest.mark.parametrize("solver", ["newton", Told()], ids=["newton", "given"])
+def test_a_window_of_one_class_is_skipped_without_a_warning(solver, caplog):
     X, _ = events(500)
-    model = cheap(trigger=Every(200))
-    model.learn_many(X, [1] * 500)
-    assert "has fewer than two classes" in model.refits[0]["outcome"]
+    model = cheap(solver, trigger=Every(200))
+    with caplog.at_level(logging.WARNING):
+        model.learn_many(X, [1] * 500)
+    assert model.refits[0]["outcome"].startswith("skipped: ")
+    assert model.refit_totals()["outcomes"] == {"skipped": len(model.refits)}
+    assert not caplog.records
+    assert not model.notices
     assert model.predict_one(dicts(X[:1])[0]) == 1
 
 
