@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from connectors.addresses import check_address, is_remote, printable, split_url, split_urls
 from connectors.errors import ConnectorError
 from connectors.files.lists import is_several
-from connectors.options import Options, check_address, is_remote, printable, split_url, split_urls
+from connectors.options import Options
 from connectors.streams import Sink, Source
 from connectors.text.compression import uncompressed_name
 
@@ -211,7 +212,7 @@ def _format_of(path: str, options: Options) -> Connector:
             "suffix",
             option="format",
         )
-    return formats[options.choice("format", formats, default)]
+    return formats[options.one_of("format", formats) or default]
 
 
 def is_pipe(path: str) -> bool:

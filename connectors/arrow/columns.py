@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from connectors.arrow.cells import floats_of
 from connectors.arrow.nested import ArrowFlattening, is_nested
 from connectors.columns.cells import Bad
+from connectors.columns.roles import Roles
 from connectors.columns.times import Times
 from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins
-from connectors.options import Roles
 
 _INDEX = re.compile(r"__index_level_\d+__")
 

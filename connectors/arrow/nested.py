@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from connectors.columns.nested import list_notice, nested_options, statistics
+from connectors.columns.roles import Roles
 from connectors.notices import Notice
-from connectors.options import Options, Roles
+from connectors.options import Options
 
 _TEXT_STATISTICS = ("length", "first", "last")
 

@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from connectors.addresses import printable
 from connectors.arrow.columns import ArrowColumns
 from connectors.arrow.nested import ArrowFlattening
+from connectors.columns.roles import Roles
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
-from connectors.options import Options, Roles, printable
+from connectors.options import Options
 from connectors.streams import PrefetchSource
 
 # Upper limits of one read. Smaller reads take about as long.

@@ -10,10 +10,11 @@ from typing import Any
 from connectors.arrow.columns import ArrowColumns
 from connectors.arrow.nested import ArrowFlattening
 from connectors.arrow.parquet import import_arrow
+from connectors.columns.roles import Roles
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.streams import PrefetchSource
 
 _READ_ROWS = 1 << 16

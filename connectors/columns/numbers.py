@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.cells import MISSING_NUMBERS, Bad, Cells, is_missing, is_number, number_of, shown
+from connectors.columns.roles import Roles
 from connectors.columns.spelling import (
     LONGEST,
     SPELLINGS,
@@ -28,7 +29,6 @@ from connectors.columns.spelling import (
 )
 from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
-from connectors.options import Roles
 
 _LEAST_REPEATS = 5
 _UNCLEAR = "unclear"

@@ -18,13 +18,13 @@ from connectors.columns.cells import MISSING, Bad, Cells, Memo, shown
 from connectors.columns.counters import is_index, warn_of_numbers
 from connectors.columns.labels import Labels
 from connectors.columns.numbers import WAYS, NumberColumns
+from connectors.columns.roles import Roles
 from connectors.columns.spelling import LONGEST
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
 from connectors.events import Features, Table
 from connectors.notices import Notice
-from connectors.options import Roles
 
 _PER_NUMBER = 9
 _MOST_STRAYS = 10 * _PER_NUMBER

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from connectors.arrow.cells import FURTHEST_MS
 from connectors.columns.cells import MISSING_NUMBERS, Bad, shown
+from connectors.columns.roles import TIME_UNITS
 from connectors.columns.time_texts import (
     dashed,
     form_of_date,
@@ -26,7 +27,6 @@ from connectors.columns.time_texts import (
     time_row,
 )
 from connectors.errors import ConnectorError
-from connectors.options import TIME_UNITS
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
 """Range of plausible times in seconds since 1970, from March 1973 to January 2038. Other units scale it."""

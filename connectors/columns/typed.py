@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from connectors.columns.cells import Bad
 from connectors.columns.labels import Labels
+from connectors.columns.roles import Roles
 from connectors.columns.text import TextColumns
 from connectors.columns.time_texts import time_features
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, Batch, Origins, Position, Table
 from connectors.notices import Notice
-from connectors.options import Roles
 
 SAMPLE = 1000
 """Number of rows that decide which texts are numbers."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from connectors.addresses import STORES, is_remote, printable
 from connectors.errors import ConnectorError
-from connectors.options import STORES, is_remote, printable
 
 UNFINISHED = (".tmp", ".part", ".inprogress")
 """Name suffixes of files that are still being written."""

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
+from connectors.addresses import printable
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
 from connectors.files.lists import ORDERS, ListedFile, find_files, is_several, natural_key
 from connectors.files.partitions import PartitionColumns
 from connectors.notices import Notice, Notices
-from connectors.options import Options, printable
+from connectors.options import Options
 from connectors.registry import connector_of, opener
 from connectors.streams import PrefetchSource
 
@@ -45,7 +46,7 @@ class ManyFilesSource(PrefetchSource):
         self._roots, self._exclude = list(roots), list(exclude)
         self._order = options.one_of("order", ORDERS)
         self._hive = options.flag("hive_partitioning", True)
-        self._follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._follow = options.one_of("at_end", ("stop", "wait")) == "wait"
         self._min_age = options.seconds("min_age", 0.0)
         self._format = options.text("format")
         self._options = options.rest()

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from connectors.columns.roles import Roles
 from connectors.columns.text import TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position, SparseRows, rows_of
-from connectors.options import Options, Roles
+from connectors.options import Options
 
 _SHARED = ("missing", "time_unit", "time_format", "decimal", "thousands", "bare", "hide")
 _ROLES = ("label", "key", "time")

@@ -195,7 +195,7 @@ class KafkaSink(Sink):
         group = asked.text("mark_group") or identity
         interval = asked.seconds("commit_interval", 0.01)
         timeout = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
-        trust = asked.choice("mark", ("check", "trust", "forget"), "check")
+        trust = asked.one_of("mark", ("check", "trust", "forget")) or "check"
         client = {} if timeout is None else {"bootstrap_timeout_ms": timeout * 1000}
         brokers = Brokers(self.name, servers, client | client_options(asked, defaults))
         asked.finish()

@@ -36,13 +36,13 @@ class SourceOptions:
         self.max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
         self.batch_bytes = self.max_held_bytes // 8
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
-        self.order = orders[asked.choice("order", orders, "timestamp")]
+        self.order = orders[asked.one_of("order", orders) or "timestamp"]
         self.max_idle = asked.seconds("max_idle", 0.02)
-        self.until_end = asked.choice("at_end", ("stop", "wait"), "wait") == "stop"
-        self.from_end = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest") == "latest"
-        self.skip_gap = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
-        self.accept_recreated = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
-        self.wait_for_topic = asked.choice("absent", ("stop", "wait"), "stop") == "wait"
+        self.until_end = asked.one_of("at_end", ("stop", "wait")) == "stop"
+        self.from_end = asked.one_of("auto_offset_reset", ("earliest", "latest")) == "latest"
+        self.skip_gap = asked.one_of("gap", ("stop", "skip")) == "skip"
+        self.accept_recreated = asked.one_of("recreated", ("stop", "accept")) == "accept"
+        self.wait_for_topic = asked.one_of("absent", ("stop", "wait")) == "wait"
         self.timeout_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
         self.client: dict[str, Any] = {
             "isolation_level": "read_committed",

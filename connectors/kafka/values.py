@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from connectors.columns.cells import Bad
 from connectors.columns.envelopes import TOMBSTONES
 from connectors.columns.numbers import NumberColumns
+from connectors.columns.roles import Roles
 from connectors.columns.strings import LazyStrings
 from connectors.columns.text import Events, TextColumns
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.text.csv import Dialect
 from connectors.text.json import JsonFormat
 
@@ -211,7 +212,7 @@ def _prefix_size(options: Options) -> int:
     if options.has("id_bytes") and not is_framed:
         message = f"{options.name}: option `id_bytes` is for framed=yes and for `registry`"
         raise ConnectorError(message, "needs", option="id_bytes")
-    size = 1 + int(options.choice("id_bytes", _ID_BYTES, _ID_BYTES[0]))
+    size = 1 + int(options.one_of("id_bytes", _ID_BYTES) or _ID_BYTES[0])
     return size if is_framed else 0
 
 

@@ -23,7 +23,7 @@ from connectors.columns.cells import Memo
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.errors import ConnectorError
 from connectors.events import Results
-from connectors.text.bytestreams import open_bytes
+from connectors.text.opening import open_bytes
 
 _PLACES = frozenset(
     ("stream", "file", "part", "number", "partition", "offset", "line", "row", "element", "event", "key")

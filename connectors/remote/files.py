@@ -12,9 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from connectors.addresses import printable
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.options import printable
-from connectors.text.bytestreams import ZIP, ByteStream, Unpacked, codec_of_head
+from connectors.text.bytestreams import CHUNK, ByteStream
+from connectors.text.opening import ZIP, codec_of_head
+from connectors.text.unpacked import Unpacked
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -23,7 +25,6 @@ T = TypeVar("T")
 RETRY_S = 60.0
 """How long failed requests are repeated before the run ends."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
-_CHUNK = 1 << 18
 WEB = ("http", "https")
 
 _warned: set[str] = set()  # files whose failed requests were reported
@@ -82,7 +83,7 @@ class RemoteFile(ABC):
 
     size: int | None = None
     version: str | None = None
-    block: int = _CHUNK
+    block: int = CHUNK
 
     def __init__(self, url: str) -> None:
         self.name = printable(url)
@@ -135,7 +136,7 @@ class RemoteStream(ByteStream):
         if not self._start <= self._at < self._start + len(self._block):
             self._block, self._start = self._file.read(self._at, self._file.block), self._at
         first = self._at - self._start
-        data = self._block[first : first + _CHUNK]
+        data = self._block[first : first + CHUNK]
         self._at += len(data)
         return data or None
 

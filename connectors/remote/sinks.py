@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from connectors.addresses import printable
 from connectors.arrow.parquet_sink import ParquetSink
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
-from connectors.options import Options, printable
+from connectors.options import Options
 from connectors.outputs.files import TextSink
 from connectors.outputs.results import LineWriter, are_results, names_in
 from connectors.registry import Setting

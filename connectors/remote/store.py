@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 from typing import Any
 
+from connectors.addresses import printable
 from connectors.errors import ConnectorError, without_secrets
-from connectors.options import printable
 from connectors.remote.files import RemoteFile, TransientError, attempt
 
 PACKAGES = {

@@ -10,9 +10,10 @@ from urllib.parse import quote, urlencode
 
 from connectors.arrow.columns import ArrowColumns
 from connectors.arrow.nested import ArrowFlattening
+from connectors.columns.roles import Roles
 from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.sql.source import Page, SqlSource, quoted, without_user
 
 _CONNECTION = (

@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from connectors.columns.roles import Roles
 from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.streams import PrefetchSource
 
 POLL_S = 1.0
@@ -124,7 +125,7 @@ class SqlSource(PrefetchSource):
         self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}\n) AS q"
         self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
         self._cursor = options.names("cursor")
-        self._waits = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._waits = options.one_of("at_end", ("stop", "wait")) == "wait"
         self._poll = self._poll_of(options)
         wanted = options.integer("batch_size", BATCH_EVENTS, 1)
         roles = Roles.of(options)

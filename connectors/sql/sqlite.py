@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from connectors.columns.cells import Bad
+from connectors.columns.roles import Roles
 from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.sql.source import Page, SqlSource, path_of, sqlite_uri
 
 _PAGE_ROWS = 1 << 14

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from connectors.columns.roles import Roles
 from connectors.errors import ConnectorError
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.text.formats import Records, TypedColumns, line_records
 from connectors.text.source import TextSource
 

@@ -7,7 +7,7 @@ import io
 import re
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import ByteStream, Converted
+from connectors.text.bytestreams import CHUNK, ByteStream, Converted
 
 _DAMAGED = "streamsvm-damaged"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -25,7 +25,6 @@ _OPENED = re.compile(_START + rb"\[\s*(?:[{\]]|\Z)")
 _TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _MARK = re.compile(rb'\{[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+\}|%b|[\[\]{},]' % (_TEXT, _TEXT))
 _NEWLINE, _SPACE = b"\n "
-_CHUNK = 1 << 18
 
 
 def codec_of(source: str, name: str) -> str | None:
@@ -59,7 +58,7 @@ class Transcoded(Converted):
     Examples
     --------
     >>> import os, tempfile
-    >>> from connectors.text.bytestreams import open_bytes
+    >>> from connectors.text.opening import open_bytes
     >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
     >>> with open(path, "w", encoding="utf-16") as file:
     ...     _ = file.write("x,y")
@@ -144,7 +143,7 @@ class ArrayLines(Converted):
     Examples
     --------
     >>> import os, tempfile
-    >>> from connectors.text.bytestreams import open_bytes
+    >>> from connectors.text.opening import open_bytes
     >>> path = os.path.join(tempfile.mkdtemp(), "a.json")
     >>> with open(path, "w") as file:
     ...     _ = file.write('[{"x": 1},\\n {"x":\\n 2}]')
@@ -175,7 +174,7 @@ class ArrayLines(Converted):
             self._hold(data)
             if self.live and data is not None and not self._is_told:
                 return b""
-        return self._lines.read(_CHUNK) or self._stream.read(wait_s)
+        return self._lines.read(CHUNK) or self._stream.read(wait_s)
 
     @property
     def _is_told(self) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 
 from connectors.arrow.cells import ArrowCells
 from connectors.columns.cells import is_number
+from connectors.columns.roles import Roles
 from connectors.columns.text import Events
 from connectors.errors import ConnectorError
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines
 from connectors.text.formats import Records, TypedColumns
@@ -60,25 +61,23 @@ class Dialect:
     @classmethod
     def of(cls, options: Options, delimiter: str, *, single: bool = False) -> Dialect:
         """Create a dialect from options; a `single` record has no comments or skipped lines."""
-        quote = options.text("quote", '"')
-        quote = None if quote == "none" else quote
+        quote, given = options.text("quote", '"'), options.text("delimiter") or delimiter
         dialect = cls(
-            options.delimiter(delimiter),
-            quote,
+            {"tab": "\t", "\\t": "\t"}.get(given, given),
+            None if quote == "none" else quote,
             options.text("escape"),
             None if single else options.text("comment"),
             0 if single else options.integer("skip_rows", 0),
         )
-        marks = {"quote": quote, "escape": dialect.escape, "comment": dialect.comment}
-        seen = {dialect.delimiter: "delimiter"}
-        for name, mark in marks.items():
+        seen: dict[str, str] = {}
+        for name in ("delimiter", "quote", "escape", "comment"):
+            mark = getattr(dialect, name)
             if mark is None:
                 continue
             if len(mark) != 1 or mark in "\r\n":
-                none = " or none" if name == "quote" else ""
-                raise ConnectorError(
-                    f"{options.name}: option `{name}` must be one character{none}, got {mark!r}", option=name
-                )
+                more = {"delimiter": " or tab", "quote": " or none"}.get(name, "")
+                what = f"option `{name}` must be one character{more}, got {mark!r}"
+                raise ConnectorError(f"{options.name}: {what}", "value", option=name)
             if mark in seen:
                 what = f"options `{seen[mark]}` and `{name}` are the same {mark!r}"
                 raise ConnectorError(f"{options.name}: {what}", option=name)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from connectors.columns.roles import Roles
 from connectors.columns.text import Events, TextColumns
-from connectors.options import Roles
 
 SAMPLE = 1000
 """Number of lines inspected before the first event is returned."""

@@ -27,11 +27,12 @@ from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.labels import Labels
 from connectors.columns.nested import Flattening, holder
 from connectors.columns.numbers import NumberColumns
+from connectors.columns.roles import Roles
 from connectors.columns.spelling import LONGEST
 from connectors.columns.text import Events
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
-from connectors.options import Options, Roles
+from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import JsonLines
 from connectors.text.formats import SAMPLE, Records, TextFormat, line_records

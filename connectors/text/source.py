@@ -8,16 +8,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from connectors.addresses import printable
 from connectors.columns.strings import LazyStrings
 from connectors.columns.text import Events
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
-from connectors.options import Options, printable
+from connectors.options import Options
 from connectors.streams import PrefetchSource
-from connectors.text.bytestreams import ByteStream, open_bytes
+from connectors.text.bytestreams import ByteStream
 from connectors.text.conversions import ArrayLines, Transcoded, codec_of
 from connectors.text.formats import SAMPLE, Records, TextFormat
 from connectors.text.lines import MAX_LINE_BYTES, LineReader
+from connectors.text.opening import open_bytes
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
@@ -49,7 +51,7 @@ class TextSource(PrefetchSource):
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._codec = codec_of(self.name, options.text("encoding") or "utf-8")
-        self._follow = options.choice("at_end", ("stop", "wait"), "stop") == "wait"
+        self._follow = options.one_of("at_end", ("stop", "wait")) == "wait"
         self._elements = elements
         self._format = make(options)
         options.finish()

@@ -7,9 +7,8 @@ import zlib
 from typing import IO, Any
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import ByteStream
+from connectors.text.bytestreams import CHUNK, ByteStream
 
-_CHUNK = 1 << 18
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
@@ -60,7 +59,7 @@ class ZipStream(ByteStream):
 
     def read(self, wait_s: float) -> bytes | None:
         try:
-            data: bytes = self._member.read(_CHUNK)
+            data: bytes = self._member.read(CHUNK)
         except _DAMAGED as error:
             self.damage = f"ZIP archive is damaged: {error}"
             return None

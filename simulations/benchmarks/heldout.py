@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import connectors
+from connectors.addresses import split_url
 from connectors.events import SparseRows
-from connectors.options import split_url
 from connectors.synthetic import Event
 from simulations import data, learners
 from simulations.harness import Benchmark, Case, key_of

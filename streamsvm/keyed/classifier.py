@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
+from connectors.columns.roles import check_times
 from connectors.columns.times import SingleTimes
-from connectors.options import check_times
 from streamsvm.keyed.key_events import KeyEvents
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.parent import parent_of

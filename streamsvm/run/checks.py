@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from connectors.options import printable
+from connectors.addresses import printable
 from connectors.outputs.files import NullSink
 from connectors.streams import Source
 from streamsvm.decide.costs import check_costs

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Self
 
-from connectors.options import split_urls
+from connectors.addresses import split_urls
 from connectors.registry import Connector, are_paths, by_scheme, is_place, name_of
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.errors import SetupError, refusing

@@ -9,8 +9,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from connectors.columns.roles import TIME_UNITS
 from connectors.errors import ConnectorError
-from connectors.options import TIME_UNITS, split_kinds, split_names
+from connectors.options import split_kinds, split_names
 from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
 

@@ -16,7 +16,8 @@ import pytest
 import zstandard
 
 from connectors import ConnectorError, open_sink, open_source
-from connectors.text.bytestreams import Pipe, Unpacked
+from connectors.text.bytestreams import Pipe
+from connectors.text.unpacked import Unpacked
 from tests.connectors.streams import events, read, rejects, rows, write
 from tests.errors import raises
 

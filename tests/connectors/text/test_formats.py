@@ -130,7 +130,7 @@ class TestJsonArrays:
     def test_elements_are_the_events_whatever_the_layout(
         self, tmp_path: Path, layout: str, chunk: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("connectors.text.bytestreams._CHUNK", chunk)
+        monkeypatch.setattr("connectors.text.bytestreams.CHUNK", chunk)
         options = {"label": "y", "ignore": "junk"}
         expected = read(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, OBJECTS))), **options)
         seen, bad = read(write(tmp_path / "a.json", LAYOUTS[layout]), **options)

@@ -1,0 +1,143 @@
+"""Roles of named columns, and how their values are read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from connectors.columns.cells import MISSING, MISSING_NUMBERS
+from connectors.columns.spelling import Spelling, declared
+from connectors.errors import ConnectorError
+from connectors.options import Options
+
+_SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
+TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Units of time, as the number of units per second."""
+MOST_COLUMNS = 100_000
+"""Maximum number of columns of a table, because each is inspected before the first event."""
+
+
+@dataclass(slots=True)
+class Roles:
+    """Roles of named columns: label, key and time; all others are features unless ignored.
+
+    Also the missing-value markers, columns to hide if present, whether to read features at all, and the formats of
+    times and numbers.
+    """
+
+    label: str | None = None
+    key: str | None = None
+    time: str | None = None
+    ignore: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    missing: frozenset[str] = MISSING
+    hidden: list[str] = field(default_factory=list)
+    bare: bool = False
+    time_unit: str | None = None
+    time_format: str | None = None
+    spelling: Spelling | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Roles:
+        """Create roles from options."""
+        roles = cls(
+            options.text("label"),
+            options.text("key"),
+            options.text("time"),
+            options.names("ignore"),
+            options.kinds("types"),
+            options.texts("missing", MISSING),
+            options.names("hide"),
+            options.flag("bare", False),
+            options.one_of("time_unit", TIME_UNITS),
+            options.text("time_format"),
+        )
+        decimal, thousands = options.text("decimal"), options.text("thousands")
+        try:
+            roles.spelling = declared(decimal, thousands)
+            check_times(options.name, roles.time_unit, roles.time_format)
+        except ValueError as error:
+            raise ConnectorError(_named(options.name, str(error))) from None
+        roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
+        return roles
+
+    @property
+    def needed(self) -> Roles:
+        """Roles without which no event can be read: label, key and time."""
+        return Roles(self.label, self.key, self.time)
+
+    def check(self, source: str, columns: Iterable[str]) -> None:
+        """Raise ConnectorError for roles of unknown columns, or for too many columns."""
+        known = list(columns)
+        if len(known) > MOST_COLUMNS:
+            raise ConnectorError(
+                f"{source}: has {len(known):,} columns, and a table may have {MOST_COLUMNS:,}: write rows that are "
+                "mostly zeros as libsvm or JSON lines",
+                "too wide",
+            )
+        asked = [("label", self.label), ("key", self.key), ("time", self.time)]
+        asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
+        for role, name in asked:
+            if name is not None and name not in known:
+                hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
+                what = f"no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
+                raise ConnectorError(f"{source}: {what}", "no column", option=role, column=name)
+
+    def features(self, columns: Iterable[str]) -> list[str]:
+        """Return the feature columns in order."""
+        taken = {self.label, self.key, self.time, *self.unused}
+        return [] if self.bare else [name for name in columns if name not in taken]
+
+    @property
+    def missing_numbers(self) -> frozenset[str]:
+        """Missing-value markers of numbers and times."""
+        return MISSING_NUMBERS if self.missing is MISSING else self.missing
+
+    @property
+    def missing_values(self) -> list[float]:
+        """Finite numbers that are declared as missing values."""
+        found = []
+        for text in () if self.missing is MISSING else self.missing:
+            with contextlib.suppress(ValueError):
+                found.append(float(text))
+        return sorted(value for value in found if math.isfinite(value))
+
+    @property
+    def unused(self) -> list[str]:
+        """Columns that are ignored or hidden."""
+        return self.ignore + self.hidden
+
+
+def _listed(names: list[str], most: int = 50) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def _named(source: str, message: str) -> str:
+    return message if message.startswith(source) else f"{source}: {message}"
+
+
+def check_times(source: str, unit: str | None, form: str | None) -> None:
+    """Check that time options are valid and compatible.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
+    if unit is not None and unit not in TIME_UNITS:
+        raise ValueError(f"{source}: `time_unit` must be one of {', '.join(TIME_UNITS)}, got {unit!r}")
+    if form is None:
+        return
+    if unit is not None:
+        raise ValueError(f"{source}: `time_unit` is for numbers, `time_format` for texts: use one of them")
+    try:
+        datetime.strptime(_SAMPLE.strftime(form), form)
+        fault = None if "%" in form else "it has no directives"
+    except ValueError as error:
+        fault = str(error)
+    if fault is not None:
+        raise ValueError(f"{source}: `time_format` {form!r} is not a format such as %d.%m.%Y %H:%M: {fault}")

@@ -1,0 +1,98 @@
+"""Open files, pipes and URLs as byte streams; compression is detected by the first bytes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+
+from connectors.errors import ConnectorError
+from connectors.text.bytestreams import ByteStream, GrowingFile, Pipe, PlainFile
+from connectors.text.compression import ZIP_SUFFIX, Codec, codec_of_bytes, codec_of_name, may_be_compressed
+from connectors.text.unpacked import Unpacked
+
+logger = logging.getLogger("connectors")
+
+_NO_TEXT = {
+    b"PAR1\x15": "Parquet: set format=parquet",
+    b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
+}
+"""First bytes of files that are not text."""
+ZIP = b"PK\x03\x04"
+"""First bytes of a ZIP archive."""
+_NOT_GROWING = "at_end=wait is for growing files of plain text"
+
+
+def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
+    """Open a path as a byte stream: a file, a pipe, a device, ``-`` for stdin, or a URL of a remote file."""
+    if follow and path == "-":
+        raise ConnectorError(f"standard input: {_NOT_GROWING}", option="at_end")
+    if "://" in path:
+        from connectors.remote.files import open_remote_bytes
+
+        return open_remote_bytes(path, follow=follow)
+    if path == "-":
+        if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
+            raise ConnectorError("standard input: is closed")
+        return Unpacked(Pipe(0, "standard input", owned=False), "standard input")
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise ConnectorError(f"{path}: no such file", "missing") from None
+    except OSError as error:
+        raise ConnectorError(f"{path}: cannot be read: {error.strerror}") from error
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        os.close(fd)
+        raise ConnectorError(f"{path}: is a directory, not a file", "directory")
+    if not stat.S_ISREG(mode):
+        return Unpacked(Pipe(fd, path, owned=True), path)
+    try:
+        return _regular(fd, path, follow=follow)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
+    """Open a regular file by its first bytes; compression is detected whatever the name."""
+    head = os.pread(fd, 16, 0)
+    is_zip = head.startswith(ZIP)
+    codec = None if is_zip else codec_of_head(path, head)
+    if follow and (codec is not None or is_zip):
+        what = f"is compressed by {'zip' if codec is None else codec.name}, but {_NOT_GROWING}"
+        raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
+    if follow:
+        return GrowingFile(fd, path)
+    if is_zip:
+        from connectors.text.zip_stream import ZipStream
+
+        stream = ZipStream(os.fdopen(os.dup(fd), "rb"), path)
+        os.close(fd)
+        return stream
+    return PlainFile(fd, path) if codec is None else Unpacked(PlainFile(fd, path), path, codec)
+
+
+def codec_of_head(path: str, head: bytes) -> Codec | None:
+    """Return the compression format of a file by its first bytes, or None; its package is loaded.
+
+    Raises
+    ------
+    ConnectorError
+        If the file is not text, or not compressed as its name says.
+    """
+    for mark, what in _NO_TEXT.items():
+        if head.startswith(mark):
+            raise ConnectorError(f"{path}: is {what}")
+    if path.lower().endswith(ZIP_SUFFIX) and head:
+        raise ConnectorError(f"{path}: ends in {ZIP_SUFFIX} but is not a ZIP archive", "not zip")
+    named, found = codec_of_name(path), codec_of_bytes(head, path)
+    if named and not found and not may_be_compressed(head[:16]):
+        raise ConnectorError(f"{path}: ends in {named.suffix} but is not a {named.name} file", f"not {named.name}")
+    if named and found and named is not found:
+        logger.warning("%s: is compressed by %s, not by %s as its name says", path, found.name, named.name)
+    codec = found or named
+    if codec is not None:
+        codec.load(path)
+    return codec
