@@ -13,7 +13,7 @@ from connectors.errors import ConnectorError
 from connectors.files.lists import is_several
 from connectors.options import Options
 from connectors.streams import Sink, Source
-from connectors.text.compression import uncompressed_name
+from connectors.text.compression import ZIP_SUFFIX, uncompressed_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,14 @@ def _format_of(path: str, options: Options) -> Connector:
     check_address(path)
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
-    suffix = os.path.splitext(uncompressed_name(printable(path)))[1].lower()
+    suffix = _suffix_of(path)
+    if (
+        suffix not in suffixes
+        and path.lower().endswith(ZIP_SUFFIX)
+        and os.path.isfile(path)
+        and not options.has("format")
+    ):
+        suffix = _suffix_of(_member_of(path))
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
         raise ConnectorError(
@@ -213,6 +220,18 @@ def _format_of(path: str, options: Options) -> Connector:
             option="format",
         )
     return formats[options.one_of("format", formats) or default]
+
+
+def _suffix_of(path: str) -> str:
+    return os.path.splitext(uncompressed_name(printable(path)))[1].lower()
+
+
+def _member_of(path: str) -> str:
+    """Return the name of the only file in a ZIP archive. Raise an error if it holds several."""
+    from connectors.text.zip_stream import ZipStream
+
+    with open(path, "rb") as file:
+        return ZipStream(file, path).member
 
 
 def is_pipe(path: str) -> bool:

@@ -199,6 +199,7 @@ def open_parquet(path: str, options: Options, setting: Setting) -> Sink:
 
             return ParquetPartsSink(path, options, setting)
         return ParquetSink(path, options, setting)
-    from connectors.remote.sinks import RemoteParquetSink
+    from connectors.remote.sinks import RemoteParquetSink, check_options
 
+    check_options(path, options)
     return RemoteParquetSink(path, options, setting)

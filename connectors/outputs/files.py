@@ -245,8 +245,9 @@ def _open_standard_output() -> io.FileIO:
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
     """Open a sink that writes lines to a file, to the parts of a directory, to an object or to a pipe."""
     if "://" in path:
-        from connectors.remote.sinks import RemoteTextSink
+        from connectors.remote.sinks import RemoteTextSink, check_options
 
+        check_options(path, options)
         return RemoteTextSink(lines, path, options, setting)
     if not is_pipe(path) and (options.has("rotate_bytes") or options.has("partition_by")):
         from connectors.outputs.text_parts import TextPartsSink

@@ -26,6 +26,20 @@ from connectors.streams import Sink
 T = TypeVar("T")
 
 
+def check_options(url: str, options: Options) -> None:
+    """Refuse the options of local folders of parts.
+
+    Raises
+    ------
+    ConnectorError
+        If one is given.
+    """
+    for name in ("rotate_bytes", "partition_by"):
+        if options.has(name):
+            what = f"{name} is for local folders: write to one, and copy its files to the store"
+            raise ConnectorError(f"{printable(url)}: {what}", "unknown", option=name)
+
+
 class Place:
     """A file or directory of a store.
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import CHUNK, ByteStream
 
+_SHOWN = 3  # names of files in a message
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
@@ -32,6 +33,11 @@ class ZipStream(ByteStream):
 
     damage: str | None = None
 
+    @property
+    def member(self) -> str:
+        """Name of the file in the archive."""
+        return self._about.filename
+
     def __init__(self, file: IO[bytes], name: str, version: str | None = None) -> None:
         self._file, self._version = file, version
         try:
@@ -47,7 +53,8 @@ class ZipStream(ByteStream):
             raise ConnectorError(f"{name}: is a spreadsheet: save it as CSV", "spreadsheet")
         found = [each for each in found if not each.filename.startswith("__MACOSX/")]
         if len(found) != 1:
-            what = f"the ZIP archive contains {len(found)} files: unpack it, and name the files"
+            names = ", ".join(each.filename for each in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+            what = f"the ZIP archive holds {len(found)} files{names and f' ({names})'}: extract the one you want"
             raise ConnectorError(f"{name}: {what}", "several")
         if found[0].flag_bits & 1:
             raise ConnectorError(f"{name}: the ZIP archive is encrypted: unpack it", "encrypted")

@@ -217,6 +217,9 @@ def test_an_object_appears_at_the_end(memory: Any, monkeypatch: pytest.MonkeyPat
         open_sink("memory://out.csv", source=source)
     with raises(ConnectorError, reason="no sink"):
         open_sink("https://host/out.csv")
+    for name in ("out.csv", "out.parquet"):
+        with raises(ConnectorError, reason="unknown", option="partition_by"):
+            open_sink(f"memory://{name}", partition_by="date")
 
 
 def test_results_that_cannot_be_uploaded_are_kept(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:

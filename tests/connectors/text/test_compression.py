@@ -192,6 +192,10 @@ def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path: Path) -> None:
         open_source(url, at_end="wait")
 
 
+def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
+    assert rows(archive(tmp_path / "a.zip", {"data/a.jsonl": b'{"x": 1}\n'})) == [{"x": 1}]
+
+
 def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path: Path) -> None:
     url = archive(tmp_path / "a.csv.zip", {"a.csv": lines(60_000)})
     packed = bytearray(Path(url).read_bytes())
@@ -209,6 +213,8 @@ def test_other_zip_archives_are_refused(tmp_path: Path) -> None:
     ):
         with raises(ConnectorError, reason=reason):
             open_source(archive(tmp_path / "a.csv.zip", files))
+        with raises(ConnectorError, reason=reason):
+            open_source(archive(tmp_path / "a.zip", files))
     with raises(ConnectorError, reason="not zip"):
         open_source(write(tmp_path / "c.csv.zip", "x\n1\n"))
     with raises(ConnectorError, reason="no sink"):
