@@ -262,6 +262,7 @@ class Join:
             records["score"],
             [],
             records["origin"],
+            records["time"].astype(np.int64),
             turns.lag[at],
             CategoricalColumn(outcomes, OUTCOMES),
             stored,

@@ -121,8 +121,8 @@ class Matches:
         Predictions of the events.
     keys, origins
         Keys and origins of the events; keys are empty unless requested.
-    lags
-        Label time minus event time, in milliseconds.
+    times, lags
+        Times of the events, and label time minus event time, in milliseconds.
     outcomes
         Index into `OUTCOMES`: in time, late, or timeout.
     stored
@@ -136,6 +136,7 @@ class Matches:
     scores: Floats
     keys: list[str]
     origins: Ints
+    times: Ints
     lags: Ints
     outcomes: CategoricalColumn
     stored: list[Floats]

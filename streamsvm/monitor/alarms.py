@@ -70,6 +70,9 @@ class ColumnState:
         Bound on the probability of the last window without a change, 1 if there is none.
     psi
         Population stability index of the last window: 0 without change, above 0.25 is usually called a large change.
+    moved
+        Share of the values of the last window that would have to change to agree with the reference: the total
+        variation distance, from 0 to 1.
     changed
         Kinds of changes that last: "values", "missing", "type".
     since
@@ -83,6 +86,7 @@ class ColumnState:
     recent: dict[str, Any]
     evidence: float = 1.0
     psi: float = 0.0
+    moved: float = 0.0
     changed: tuple[str, ...] = ()
     since: int | None = None
 

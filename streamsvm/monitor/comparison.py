@@ -189,19 +189,17 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
     log_p = _log_p(profile, counts, s, n_events)
     tested = np.isfinite(columns.tally.high[s, c, :TOTAL])
     least = float(log_p[tested].min(initial=0.0))
-    psi = round(_psi(profile, counts, n_events), 4)
     recent = summary(profile, counts, n_events)
-    return ColumnState(name, profile.kind, status, reference, recent, _evidence(least, N_TESTS), psi, kinds, begin)
-
-
-def _psi(profile: ColumnProfile, counts: Floats, n_events: int) -> float:
-    """Compute the population stability index over ten bins of numbers, or over the values."""
-    before, after = (_shares(profile, own, n) for own, n in ((profile.counts, profile.n_events), (counts, n_events)))
+    before, after = _shares(profile, profile.counts, profile.n_events), _shares(profile, counts, n_events)
+    moved = round(float(np.abs(after - before).sum()) / 2.0, 4)
     before, after = before + 0.5 / profile.n_events, after + 0.5 / n_events
-    return float(((after - before) * np.log(after / before)).sum())
+    psi = round(float(((after - before) * np.log(after / before)).sum()), 4)
+    evidence = _evidence(least, N_TESTS)
+    return ColumnState(name, profile.kind, status, reference, recent, evidence, psi, moved, kinds, begin)
 
 
 def _shares(profile: ColumnProfile, counts: Floats, n_events: int) -> Floats:
+    """Return the shares of ten bins of numbers, or of the values."""
     if profile.kind != "number":
         return np.append(counts[: len(profile.values)], counts[[BELOW, ABOVE, MISSING]]) / n_events
     levels = profile.counts[:N_CUTS] / profile.n_events

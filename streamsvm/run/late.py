@@ -24,7 +24,7 @@ from streamsvm.run.checkpoint import writing
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.estimate import Estimate
+from streamsvm.run.estimate import Estimate, Estimated
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known, meant
@@ -190,7 +190,7 @@ class JoinStage:
         known = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
-        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known])
+        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known], joined.times[known])
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
@@ -212,13 +212,13 @@ class JoinStage:
         """Return all counts and the number of waiting events."""
         return self.store.counts | ({} if self.budget is None else {"asked": self.budget.n_asked})
 
-    def summary(self) -> dict[str, Any]:
-        """Return all figures for JSON, with delays in seconds."""
-        totals, now = self.totals(), self.estimate.now
-        return totals | {
+    def summary(self, now: Estimated) -> dict[str, Any]:
+        """Return all figures for JSON, with delays in seconds and the estimate of the accuracy."""
+        return self.totals() | {
             "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
             "estimated_accuracy": known(now.accuracy),
             "estimated_accuracy_error": known(now.error),
+            "estimated_accuracy_lowered": known(now.lowered),
             "estimated_over": now.events,
         }
 

@@ -26,6 +26,7 @@ from streamsvm.run.options import option_of
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
+    from streamsvm.run.estimate import Estimate
     from streamsvm.run.history import History
 
 _MOST = 256  # greatest number of stored alarms
@@ -89,7 +90,9 @@ class RunMonitor:
 
     # Alarms -----------------------------------------------------------------------------------------------------------
 
-    def parts(self, batches: Iterable[Batch], history: History, model: Any) -> Iterator[Batch]:
+    def parts(
+        self, batches: Iterable[Batch], history: History, model: Any, estimate: Estimate | None = None
+    ) -> Iterator[Batch]:
         """Add the features of events, and yield the events to process.
 
         If the model refits on demand, batches are split after alarms, which request a refit.
@@ -102,12 +105,16 @@ class RunMonitor:
             Samples of the model, the last one before the events of a batch.
         model
             The model of the run.
+        estimate
+            The estimate of the accuracy, which is told of changes.
         """
         for batch in batches:
             if len(batch) and not self.features.n_events:
                 self.check_names(batch.features)
                 self._warn_of_names(batch.features)
             at = self._take(batch, history) if len(batch) else []
+            if at and estimate is not None and batch.times is not None:
+                estimate.change(int(batch.times[at[-1] - 1]))
             done, rest = 0, batch
             for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
                 head, rest = rest.cut(n - done)
@@ -217,6 +224,17 @@ class RunMonitor:
             "changed_relevance": sum(shares) if shares else None,
             "last": [dict(alarm) for alarm in self.alarms],
         }
+
+    def doubt(self, history: History) -> float:
+        """Return the share of the relevance that changed: that of each column times the share of its values that moved.
+
+        Columns have equal shares if the relevance is unknown.
+        """
+        states = self._states()
+        by_column = _by_column(history.samples[-1].relevance if history.samples else {})
+        by_column = by_column or {state.name: 1.0 for state in states}
+        moved = sum(by_column.get(state.name, 0.0) * state.moved for state in states if state.changed)
+        return min(1.0, moved / (sum(by_column.values()) or 1.0))
 
     def notices(self) -> list[str]:
         """Return what the user should know at the end."""

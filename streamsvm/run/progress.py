@@ -7,6 +7,7 @@ import shutil
 import time
 from typing import TextIO
 
+from streamsvm.run.estimate import Estimated
 from streamsvm.run.insight import Refits
 from streamsvm.run.late import JoinStage
 from streamsvm.run.names import span
@@ -68,7 +69,7 @@ def _quality(report: Report) -> str:
         recent = f"recent accuracy {metrics.recent_accuracy:.4f} (last {metrics.measures.n_recent:,})"
         parts.append(f"accuracy {metrics.accuracy:.4f}, {recent}")
     if report.late is not None:
-        parts.append(_late(report.late))
+        parts.append(_late(report.late, report.estimated))
     if report.refits is not None and report.refits.last:
         parts.append(_refits(report.refits))
     if report.monitor is not None and (n := report.monitor.counts.total()):
@@ -84,8 +85,8 @@ def _quality(report: Report) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _late(late: JoinStage) -> str:
-    now, median = late.estimate.now, late.lags.quantile(0.5)
+def _late(late: JoinStage, now: Estimated) -> str:
+    median = late.lags.quantile(0.5)
     estimate = f"estimated now {now.accuracy:.4f} ± {now.error:.4f}, " if now.events else ""
     behind = f", {span(median / 1000.0)} late" if median == median else ""
     n_joined = late.store.counts["answered"]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History
 from streamsvm.run.late import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
@@ -102,7 +103,7 @@ def _of_report(report: Report) -> Iterator[Metric]:
     yield Metric("counter", "model_seconds", "Seconds spent in the model.", report.learner_seconds)
     yield from _of_probabilities(metrics)
     if report.late is not None:
-        yield from _of_late(report.late)
+        yield from _of_late(report.late, report.estimated)
     if report.monitor is not None:
         yield from _of_monitor(report.monitor, report.history)
     if (refits := report.refits) is not None:
@@ -128,9 +129,9 @@ def _of_probabilities(metrics: Metrics) -> Iterator[Metric]:
         yield Metric("gauge", "recall_at_alarms", "Recall at a share of alarms.", recalls, ("share", "over"))
 
 
-def _of_late(late: JoinStage) -> Iterator[Metric]:
+def _of_late(late: JoinStage, now: Estimated) -> Iterator[Metric]:
     """Yield metrics of delayed labels."""
-    totals, now = late.totals(), late.estimate.now
+    totals = late.totals()
     counts = {what: n for what, n in totals.items() if what not in ("waiting", "early")}
     yield Metric("counter", "late", "Events and labels, by outcome.", counts, ("what",))
     yield Metric("gauge", "waiting", "Events that wait for their label.", totals["waiting"])

@@ -44,7 +44,7 @@ def summary(report: Report) -> dict[str, Any]:
         "kappa": known(scores.kappa) if metrics.judged else None,
         "baselines": {name: known(metrics.baseline(name)) for name in ("no_change", "majority")},
         "probabilities": _probability_figures(metrics),
-        "late": None if report.late is None else report.late.summary(),
+        "late": None if report.late is None else report.late.summary(report.estimated),
         "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
         "notices": report.notices,
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
@@ -208,7 +208,7 @@ def _late(report: Report) -> list[str]:
     """Return lines about late labels."""
     if report.late is None:
         return []
-    n, lags = report.late.summary(), report.late.lags
+    n, lags, now = report.late.totals(), report.late.lags, report.estimated
     taken = report.metrics.events
     lines = [
         f"late labels: {n['answered']:,} of {taken:,} events got their label in time; {n['waiting']:,} events wait"
@@ -233,13 +233,14 @@ def _late(report: Report) -> list[str]:
     }
     if any(others.values()):
         lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in others.items() if count))
-    now = report.late.estimate.now
     if now.events:
         lines.append(
             f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, from "
             "their probabilities"
         )
-        lines += [] if report.monitor is None else _doubt(report.monitor.summary())
+        if now.lowered:
+            share, most = report.doubt, now.accuracy + now.lowered
+            lines.append(f"  lowered from {most:.4f}: features with {share:.0%} of the relevance changed")
     return lines
 
 
@@ -272,15 +273,6 @@ def _names(names: Sequence[str | None]) -> str:
     """Return the first names of some columns."""
     more = f" and {len(names) - _MOST_FEATURES:,} more" if len(names) > _MOST_FEATURES else ""
     return ", ".join(map(shown, names[:_MOST_FEATURES])) + more
-
-
-def _doubt(found: dict[str, Any]) -> list[str]:
-    """Return a warning about the estimated accuracy, which assumes that probabilities are still right."""
-    if not found["changed"]:
-        return []
-    share = found["changed_relevance"]
-    what = "changed features" if share is None else f"changed features with {share:.0%} of the relevance"
-    return [f"  this estimate may be too high, because of {what}"]
 
 
 def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:

@@ -212,7 +212,10 @@ class Runner:
     def _monitored(self, parts: Iterator[Batch]) -> Iterator[Batch]:
         """Add the features of events to the monitor before they are processed."""
         report = self.report
-        return parts if report.monitor is None else report.monitor.parts(parts, report.history, self.model)
+        if report.monitor is None:
+            return parts
+        estimate = None if report.late is None else report.late.estimate
+        return report.monitor.parts(parts, report.history, self.model, estimate)
 
     def _sample(self) -> None:
         metrics = self.report.metrics

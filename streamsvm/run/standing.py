@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from streamsvm.core.clock import working_time
 from streamsvm.delayed.protocol import Answer
 from streamsvm.labels import twin_notices
 from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History
 from streamsvm.run.insight import Insight, Refits, notices_of
 from streamsvm.run.late import JoinStage
@@ -135,6 +137,19 @@ class Report:
         if since is None:
             since = drops[-1].judged if drops else self.metrics.judged // 2
         return since, self.history.changes(since)
+
+    @property
+    def doubt(self) -> float:
+        """Share of the relevance of the features that changed, weighted by the size of the changes."""
+        return 0.0 if self.monitor is None else self.monitor.doubt(self.history)
+
+    @property
+    def estimated(self) -> Estimated:
+        """Accuracy of the latest events, estimated before their labels arrive; lowered while features are changed."""
+        if self.late is None:
+            return Estimated(0, math.nan, math.nan)
+        shares = self.metrics.seen / max(self.metrics.seen.sum(), 1)
+        return self.late.estimate.now(self.doubt, float((shares**2).sum()))
 
     def reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records.

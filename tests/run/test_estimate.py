@@ -18,7 +18,7 @@ def run(scores: np.ndarray, right: np.ndarray) -> tuple[Estimate, list[tuple[flo
         nothing = np.zeros(0)
         if start < N:
             estimate.follow(scores[now], nothing, nothing > 0)
-            on_the_way.append((estimate.now.accuracy, estimate.now.error))
+            on_the_way.append((estimate.now().accuracy, estimate.now().error))
         if start >= DELAY:
             estimate.follow(nothing, scores[then], right[then])
     return estimate, on_the_way
@@ -44,3 +44,21 @@ def test_a_fall_of_accuracy_is_told_before_its_first_label() -> None:
     before, after = on_the_way[N // 2 // STEP - 1][0], on_the_way[(N // 2 + DELAY) // STEP - 1][0]
     assert before == pytest.approx(0.85, abs=0.04)
     assert after < before - 0.15
+
+
+def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_come() -> None:
+    rng, nothing = np.random.default_rng(3), np.zeros(0)
+    estimate, scores, before = Estimate(window=1_000), rng.uniform(0.8, 1.0, 1_000), np.zeros(1_000, np.int64)
+    estimate.follow(scores, scores, rng.random(1_000) < scores, before)
+    usual = estimate.now(doubt=0.0, chance=0.5)
+    lowered = []
+    for times in (before[:0], before, before[:500] + 7, before[:500] + 7):
+        estimate.change(at=5) if not lowered else None
+        estimate.follow(nothing, scores[: len(times)], scores[: len(times)] > 0.0, times)
+        now = estimate.now(doubt=0.5, chance=0.5)
+        lowered.append(now.lowered)
+        assert now.error >= now.lowered  # the interval contains the estimate without the change
+    assert lowered[0] == pytest.approx((usual.accuracy - 0.5) / 2)
+    assert lowered[1] == pytest.approx(lowered[0], rel=0.3)  # labels of earlier events say nothing about it
+    assert lowered[2] == pytest.approx(lowered[1] / 2, rel=0.1)
+    assert lowered[3] == 0.0

@@ -87,9 +87,12 @@ def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: 
     (tmp_path / "labels.csv").write_text(f"id,t,y\n{known}k{N - 1},{1_700_000_000 + 2 * N},ok\n")
     late = ("--label-source", "labels.csv", "--join", "id", "--checkpoint", "state")
     options = ("run", stream, "--label", "y", "--time", "t", *late, "--alerts", "alerts.jsonl", "--reference", 1024)
-    done = streamsvm(*options, "--model", "cpm", check=True)
+    done = streamsvm(*options, "--model", "cpm", "--summary", "summary.json", check=True)
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
-    assert "this estimate may be too high, because of changed features" in done.stdout
+    late = json.loads((tmp_path / "summary.json").read_text())["late"]
+    assert late["estimated_accuracy_lowered"] > 0.0
+    assert f"estimated accuracy {late['estimated_accuracy']:.4f}" in done.stdout
+    assert "of the relevance changed" in done.stdout
     again = (tmp_path / "alerts.jsonl").read_bytes()
     streamsvm(*options, *CPM, check=True)  # resumes at the end
     assert (tmp_path / "alerts.jsonl").read_bytes() == again
