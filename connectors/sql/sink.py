@@ -225,7 +225,8 @@ class SqliteSink(SqlSink):
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_S
             )
-            self._connection.execute("PRAGMA synchronous = FULL")
+            # With FULL, a power failure may bring a deleted journal back, which undoes the last transaction.
+            self._connection.execute("PRAGMA synchronous = EXTRA")
 
     def _disconnect(self) -> None:
         self._connection.close()

@@ -1,8 +1,9 @@
 """A recorder of what a program changes on disk.
 
 `Disk` replaces `open` and the functions of `os` that change files. It records writes, truncations, changed names and
-syncs of files and directories below a root, and carries them out, except the syncs. Code that bypasses these functions,
-for example a C library that opens a path itself, is noticed: `check` compares each recorded file with the real one.
+syncs of files and directories below a root, and carries them out, except the syncs. It records files of SQLite as well.
+Other code that bypasses these functions, for example a C library that opens a path itself, is noticed: `check` compares
+each recorded file with the real one.
 """
 
 from __future__ import annotations
@@ -13,145 +14,14 @@ import functools
 import io
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.faults.contents import OPEN, Change, Contents, Mark, Names, Sync, Truncate, Write
+from tests.faults.sqlite_files import SqliteFiles
+
 Before = Callable[[str, str], "int | None"]
-ROOT = 0  # number of the root directory
-
-
-@dataclass(frozen=True)
-class Write:
-    """Bytes written to a file at an offset."""
-
-    node: int
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Truncate:
-    """New size of a file."""
-
-    node: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Names:
-    """Names in directories that changed at once: the new node of each, or None."""
-
-    names: tuple[tuple[tuple[int, str], int | None], ...]
-
-
-@dataclass(frozen=True)
-class Sync:
-    """Sync of a file or directory."""
-
-    node: int
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Moment at which the program may rely on what it has synced."""
-
-    value: Any
-
-
-Change = Write | Truncate | Names | Sync | Mark
-Tree = dict[str, bytes | None]
-"""Content by path below the root; None for a directory, the target for a symbolic link."""
-
-
-def overwritten(content: bytes, change: Write | Truncate) -> bytes:
-    """Return the content of a file after a change."""
-    if isinstance(change, Truncate):
-        return content[: change.size].ljust(change.size, b"\0")
-    end = change.offset + len(change.data)
-    return content[: change.offset].ljust(change.offset, b"\0") + change.data + content[end:]
-
-
-@dataclass
-class Contents:
-    """Files and directories as nodes: content of files, and names in directories. Directories have negative numbers."""
-
-    files: dict[int, bytes] = field(default_factory=dict)
-    names: dict[tuple[int, str], int] = field(default_factory=dict)
-    n_nodes: int = 0
-
-    @classmethod
-    def of(cls, root: Path) -> Contents:
-        """Return the contents of a directory."""
-        found = cls()
-        for path in sorted(root.rglob("*")):
-            node = found.new(is_folder=path.is_dir() and not path.is_symlink())
-            found.names[found.find(path.parent, root), path.name] = node
-            if path.is_symlink():
-                found.files[node] = f"-> {os.readlink(path)}".encode()
-            elif node > 0:
-                with _OPEN(path, "rb") as file:
-                    found.files[node] = file.read()
-        return found
-
-    def copy(self) -> Contents:
-        """Return a copy."""
-        return Contents(dict(self.files), dict(self.names), self.n_nodes)
-
-    def new(self, *, is_folder: bool) -> int:
-        """Return a new node without a name."""
-        self.n_nodes += 1
-        return -self.n_nodes if is_folder else self.n_nodes
-
-    def content(self, node: int) -> bytes:
-        """Return the content of a file."""
-        return self.files.get(node, b"")
-
-    def find(self, path: Path, root: Path) -> int:
-        """Return the node of a path."""
-        node = ROOT
-        for name in path.relative_to(root).parts:
-            node = self.names[node, name]
-        return node
-
-    def change(self, change: Change) -> None:
-        """Apply a change at once."""
-        if isinstance(change, Write | Truncate):
-            self.files[change.node] = overwritten(self.content(change.node), change)
-        elif isinstance(change, Names):
-            for name, node in change.names:
-                self.names.pop(name, None)
-                if node is not None:
-                    self.names[name] = node
-
-    def tree(self) -> Tree:
-        """Return all reachable files and directories by path."""
-        found: Tree = {}
-        todo = [(ROOT, "")]
-        while todo:
-            folder, prefix = todo.pop()
-            for (parent, name), node in self.names.items():
-                if parent == folder:
-                    found[prefix + name] = None if node < 0 else self.content(node)
-                    if node < 0:
-                        todo.append((node, f"{prefix}{name}/"))
-        return dict(sorted(found.items()))
-
-
-def write_tree(tree: Tree, root: Path) -> None:
-    """Create files and directories."""
-    root.mkdir(parents=True)
-    for name, content in tree.items():
-        if content is None:
-            (root / name).mkdir()
-        elif content.startswith(b"-> "):
-            (root / name).symlink_to(content[3:].decode())
-        else:
-            (root / name).write_bytes(content)
-
-
-# Recording --------------------------------------------------------------------------------------------------------
 
 
 class Disk:
@@ -189,12 +59,13 @@ class Disk:
             **{name: functools.partial(self._remove, name) for name in ("unlink", "remove", "rmdir")},
             "mkdir": self._mkdir,
             "open": self._os_open,
-            "ftruncate": self._ftruncate,
+            **{name: functools.partial(self._truncate, name) for name in ("truncate", "ftruncate")},
         }
         for name, function in replaced.items():
             self._patches.enter_context(mock.patch.object(os, name, function))
         for module in (builtins, io):
             self._patches.enter_context(mock.patch.object(module, "open", self._open))
+        self._patches.enter_context(SqliteFiles(self).active())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -244,7 +115,7 @@ class Disk:
     ) -> Any:
         place = self.place(file)
         if place is None or place.is_dir():
-            return _OPEN(file, mode, buffering, *text, opener=opener, **more)
+            return OPEN(file, mode, buffering, *text, opener=opener, **more)
         raw = Recorded(self, file, mode.replace("t", "").replace("b", ""), opener, more.pop("closefd", True))
         if buffering == 0:
             return raw
@@ -300,16 +171,15 @@ class Disk:
         if place is not None:
             self.rename((place, self.now.new(is_folder=True)))
 
-    def _ftruncate(self, file: int, size: int) -> None:
+    def _truncate(self, call: str, file: Any, size: int) -> None:
         place = self.place(file)
         if place is not None:
-            self.before("ftruncate", place)
-        _OS["ftruncate"](file, size)
+            self.before(call, place)
+        _OS[call](file, size)
         if place is not None:
             self.change(Truncate(self.find(place), size))
 
 
-_OPEN = io.open
 _OS: dict[str, Any] = {name: getattr(os, name) for name in dir(os)}
 
 

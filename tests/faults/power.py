@@ -24,7 +24,8 @@ from unittest import mock
 
 from streamsvm import load
 from streamsvm.run.checkpoint import read_snapshot
-from tests.faults.disk import Disk, Mark, Tree, write_tree
+from tests.faults.contents import Mark, Tree, write_tree
+from tests.faults.disk import Disk
 from tests.faults.scenarios import SCENARIOS, Scenario, watched
 from tests.faults.survivors import choices, moments, survivor
 
@@ -131,6 +132,7 @@ def some_moments(trial: Trial, rng: random.Random, n_trials: int) -> None:
 def main() -> None:
     """Run the trials of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=SCENARIOS, action="append", help="run to try; all by default")
     parser.add_argument("--random", action="store_true", help="random moments, also of resumed runs")
     parser.add_argument("--seconds", type=float, default=600.0, help="duration of a random trial")
     parser.add_argument("--first", type=int, default=0, help="seed of the first random trial")
@@ -141,8 +143,8 @@ def main() -> None:
         if given.random:
             _random(Path(folder), given)
         else:
-            for name, scenario in SCENARIOS.items():
-                n = every_moment(Trial(scenario, Path(folder, name)), random.Random(1), 3)
+            for name in given.only or SCENARIOS:
+                n = every_moment(Trial(SCENARIOS[name], Path(folder, name)), random.Random(1), 3)
                 print(f"{name}: resumed from {n} disks", flush=True)
 
 
@@ -152,7 +154,7 @@ def _random(folder: Path, given: argparse.Namespace) -> None:
         if time.monotonic() > end or (given.each and seed == given.first + given.each):
             break
         rng = random.Random(seed)
-        name = rng.choice(list(SCENARIOS))
+        name = rng.choice(given.only or list(SCENARIOS))
         print(f"{seed}: {name}", flush=True)
         trial = Trial(replace(SCENARIOS[name], n_events=rng.randint(40, 400)), folder / str(seed))
         some_moments(trial, rng, 10)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,9 +14,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow.parquet
+import zstandard
 
 from streamsvm.delayed import segments
+from streamsvm.models.archive import read_archive
+from streamsvm.monitor import FeatureMonitor
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.options import option_of
@@ -46,10 +52,30 @@ def write_joined(folder: Path, n: int) -> None:
     (folder / "labels.csv").write_text("\n".join(["id,t,y", *rows]) + "\n")
 
 
+def write_folders(folder: Path) -> None:
+    """Split the events and labels of `write_joined` into compressed files of a directory."""
+    for name in ("events", "labels"):
+        head, *lines = (folder / f"{name}.csv").read_text().splitlines()
+        (folder / name).mkdir()
+        for i, part in enumerate((lines[: len(lines) // 3], lines[len(lines) // 3 :])):
+            data = "\n".join([head, *part, ""]).encode()
+            (folder / name / f"{i}.csv.gz").write_bytes(gzip.compress(data, mtime=0))
+
+
+def write_profile(path: Path) -> None:
+    """Write a profile of other features, so that a monitor has alarms."""
+    rng = np.random.default_rng(0)
+    monitor = FeatureMonitor(reference=512)
+    monitor.learn_many({"a": rng.normal(5.0, size=512), "b": rng.normal(size=512)})
+    monitor.profile().save(path)
+
+
 def _unpacked(path: Path) -> bytes:
     """Return the content of a file. Compressed bytes depend on the flushes."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        return file.read()
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).readall()
+    return {".gz": gzip.decompress, ".bz2": bz2.decompress}.get(path.suffix, bytes)(data)
 
 
 @dataclass
@@ -90,6 +116,10 @@ class Scenario:
             (folder / name).mkdir(parents=True)
         (folder / "link.csv").symlink_to("far/out.csv")
         write_joined(folder, self.n_events) if self.joined else write_events(folder / "in.csv", self.n_events)
+        if self.options["source"].startswith("events?"):
+            write_folders(folder)
+        if "reference" in self.options:
+            write_profile(folder / self.options["reference"])
         if self.earlier is not None:
             with working(folder):
                 Run(RunConfig(**self._all | self.earlier)).start()
@@ -114,23 +144,28 @@ class Scenario:
         """Return the content of the results, without clock times."""
         summary = json.loads((folder / "summary.json").read_text())
         summary.pop("process")
-        found: dict[str, Any] = {"summary": summary}
-        for name in (*self.outputs, "model"):
+        model: Any = (folder / "model").read_bytes()
+        if "refit" in self.options:  # its header has clock times
+            model = {name: array.tobytes() for name, array in read_archive(folder / "model")[1].items()}
+        found: dict[str, Any] = {"summary": summary, "model": model}
+        for name in self.outputs:
             path = folder / name
             if name.endswith(".parquet") and path.is_dir():
                 found[name] = pyarrow.parquet.read_table(path).to_pylist()
+            elif name.endswith(".db"):
+                with contextlib.closing(sqlite3.connect(path)) as database:
+                    found[name] = list(database.iterdump())
             else:
                 parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
                 found[name] = {str(part.relative_to(path)): _unpacked(part) for part in parts}
-        if not self.joined:  # a run with delayed labels has a random salt
+        if not (self.joined or "refit" in self.options):  # a run with delayed labels has a random salt
             found["checkpoint"] = (folder / "state" / "check" / "checkpoint.safetensors").read_bytes()
         return found
 
 
 _JOINED = {
     **{"source": "events.csv?batch_size=10", "label_source": "labels.csv?batch_size=10", "join": "id", "time": "t"},
-    "time_unit": "ms",
-    **{"label_timeout": "20s", "out": "out.csv", "label_output": "joined.csv", "types": "a:number"},
+    **{"time_unit": "ms", "label_timeout": "20s", "out": "out.csv", "label_output": "joined.csv", "types": "a:number"},
 }
 
 _CSV = {"source": "in.csv?batch_size=10", "out": "out.csv", "types": "a:number", "time": "t", "time_unit": "ms"}
@@ -155,19 +190,34 @@ SCENARIOS = {
     "parts": Scenario(
         _CSV | {"out": "deep/new/out?format=csv&partition_by=date&rotate_bytes=400", "dead_letter": "dead.csv"},
         outputs=("deep/new/out", "dead.csv"),
-        earlier={"time_unit": "s"},
+        earlier={"max_events": 30},
         first={"reset": True},
     ),
     "alerts": Scenario(
         _CSV
-        | {"out": "deep/out.jsonl.zst", "alerts": "far/alerts.csv.bz2", "reference": 20, "dead_letter": "dead.csv"},
+        | {"out": "deep/out.jsonl.zst", "alerts": "far/alerts.csv.bz2", "dead_letter": "dead.csv"}
+        | {"reference": "profile.json"},
         outputs=("deep/out.jsonl.zst", "far/alerts.csv.bz2", "dead.csv"),
     ),
+    "sqlite": Scenario(
+        _CSV | {"out": "sqlite:///deep/out.db?table=a", "dead_letter": "sqlite:///deep/out.db?table=b"},
+        outputs=("deep/out.db",),
+        earlier={"max_events": 30},
+        first={"reset": True},
+    ),
     "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
+    "refits": Scenario(_CSV | {"refit": "newton,every=20,window=40"}, n_events=120),
+    "folders": Scenario(
+        _JOINED
+        | {"source": "events?batch_size=10&at_end=stop", "label_source": "labels?batch_size=10", "pending_dir": "far"}
+        | {"out": "deep/out.zst?format=csv&partition_by=hour&rotate_bytes=400", "dead_letter": "dead.parquet"}
+        | {"label_output": "far/joined?format=jsonl&rotate_bytes=900", "query_output": "queries.csv.gz"}
+        | {"alerts": "alerts.jsonl.gz", "reference": "profile.json"},
+        outputs=("deep/out.zst", "dead.parquet", "far/joined", "queries.csv.gz", "alerts.jsonl.gz"),
+        joined=True,
+        n_events=140,
+    ),
 }
-
-REFITS = Scenario(_CSV | {"refit": "newton,every=20,window=40"}, n_events=120)
-"""A run whose saved model contains clock times."""
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.faults.disk import Contents, Disk, Mark, Names, Sync, Tree, Truncate, Write
+from tests.faults.contents import Contents, Mark, Names, Sync, Tree, Truncate, Write
+from tests.faults.disk import Disk
 
 Pending = list[Write | Truncate | Names]
 Choice = Callable[[Write | Truncate | Names], Iterable[Write | Truncate | Names]]

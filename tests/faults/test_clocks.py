@@ -14,7 +14,7 @@ from streamsvm.models.archive import read_archive
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
-from tests.faults.scenarios import REFITS, SCENARIOS, Scenario
+from tests.faults.scenarios import SCENARIOS, Scenario
 
 DAY = 86_400.0
 
@@ -58,7 +58,7 @@ def clocks(name: str) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced", "lasting_process")
-@pytest.mark.parametrize("run", [SCENARIOS["joined"], REFITS], ids=["joined", "refits"])
+@pytest.mark.parametrize("run", [SCENARIOS["joined"], SCENARIOS["refits"]], ids=["joined", "refits"])
 def test_results_do_not_depend_on_clocks(run: Scenario, tmp_path: Path) -> None:
     found = []
     for i, name in enumerate([None, *CLOCKS]):
