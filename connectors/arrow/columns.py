@@ -15,7 +15,6 @@ from connectors.columns.roles import Roles
 from connectors.columns.times import Times
 from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Origins
 
 _INDEX = re.compile(r"__index_level_\d+__")
 
@@ -104,13 +103,9 @@ class ArrowColumns(TypedColumns):
 
     def look_at(self, rows: Any) -> None:
         """Make decisions by the first rows."""
-        self.decide(self._by_name(rows))
+        self.decide(self.by_name(rows))
 
-    def events(self, rows: Any, origins: Origins, position: Any) -> Batch:
-        """Convert a record batch; see `batch`."""
-        return self.batch(self._by_name(rows), len(rows), origins, position)
-
-    def _by_name(self, rows: Any) -> dict[str, Any]:
+    def by_name(self, rows: Any) -> dict[str, Any]:
         """Return flat columns by name. Access to a record batch by name searches all names."""
         flat = self._nested.flat(rows) if self._is_nested else rows
         return dict(zip(flat.schema.names, flat.columns, strict=True))

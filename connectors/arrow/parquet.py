@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from connectors.addresses import printable
 from connectors.arrow.columns import ArrowColumns
-from connectors.arrow.nested import ArrowFlattening
-from connectors.columns.roles import Roles
+from connectors.arrow.rows import ArrowRows
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
-from connectors.events import BATCH_EVENTS, Batch, Origins, Position
+from connectors.events import Batch, Position
 from connectors.options import Options
-from connectors.streams import PrefetchSource
 
 # Upper limits of one read. Smaller reads take about as long.
 _READ_ROWS, _READ_VALUES, _READ_BYTES = 1 << 13, 1 << 22, 1 << 24
 
 
-def import_arrow(name: str) -> Any:
-    """Import pyarrow with its Parquet module."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConnectorError(
-            f"{name}: Parquet needs pyarrow: pip install 'streamsvm[parquet]'", "no pyarrow"
-        ) from error
-    return pyarrow
-
-
-class ParquetSource(PrefetchSource):
+class ParquetSource(ArrowRows):
     """Read events in batches of rows; see `TypedColumns`."""
 
+    unit = "file"
+
     def __init__(self, path: str, options: Options) -> None:
-        super().__init__()
-        self.name = printable(path)
-        self._pa = import_arrow(path)
-        self._wanted = options.integer("batch_size", BATCH_EVENTS, 1)
-        self._roles = Roles.of(options)
-        self._nested = ArrowFlattening(options, self._roles)
-        options.finish()
+        super().__init__(printable(path), options)
         self._open(path, None)
 
     def _open(self, path: str, before: ArrowColumns | None) -> None:
@@ -54,8 +37,7 @@ class ParquetSource(PrefetchSource):
             raise ConnectorError(f"{self.name}: no such file", "missing") from None
         except (OSError, self._pa.ArrowException) as error:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}", "not Parquet") from error
-        self._columns = ArrowColumns(self.name, self._file.schema_arrow, self._roles, self._nested, before)
-        self._batch_size = self._columns.most_events(self._wanted)
+        self._take_schema(self._file.schema_arrow, before)
         self._total, self._row = self._file.metadata.num_rows, 0
 
     def _turn_to(self, path: str) -> None:
@@ -96,8 +78,7 @@ class ParquetSource(PrefetchSource):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     if self._row == 0:
                         self._columns.look_at(part.slice(0, SAMPLE))
-                    for start in range(first, len(part), self._batch_size):
-                        yield self._batch(part.slice(start, self._batch_size))
+                    yield from self._split(part, first)
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
@@ -110,31 +91,6 @@ class ParquetSource(PrefetchSource):
                 left.append((number, max(0, self._row - start)))
             start += size
         return left
-
-    def _batch(self, rows: Any) -> Batch:
-        start, self._row = self._row, self._row + len(rows)
-        origins = Origins({"file": self.name}, {"row": range(start, self._row)})
-        return self._columns.events(rows, origins, lambda: self._read_position)
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._columns.notices
-
-    @property
-    def _read_position(self) -> Position:
-        """Number of rows read, a fingerprint of the file, and the decisions about texts and times."""
-        return {"row": self._row, "sha256": self._fingerprint} | self._columns.decided
-
-    @property
-    def _read_fraction(self) -> float | None:
-        return self._row / self._total if self._total else 1.0
-
-    def _go_to(self, position: Position) -> None:
-        if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
-            raise ConnectorError(f"{self.name}: is not the file that was read before", "another")
-        self._row = int(position["row"])
-        self.recall(position)
 
     def recall(self, position: Position) -> None:
         """Restore the types of columns."""

@@ -6,7 +6,7 @@ import glob
 import os
 from typing import Any
 
-from connectors.arrow.parquet import import_arrow
+from connectors.arrow.rows import import_arrow
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from connectors.arrow.columns import ArrowColumns
-from connectors.arrow.nested import ArrowFlattening
-from connectors.arrow.parquet import import_arrow
-from connectors.columns.roles import Roles
+from connectors.arrow.rows import ArrowRows
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
-from connectors.events import BATCH_EVENTS, Batch, Origins, Position
+from connectors.events import Batch, Position
 from connectors.options import Options
-from connectors.streams import PrefetchSource
 
 _READ_ROWS = 1 << 16
 """Number of rows of a lazy frame to compute at a time."""
 
 
-class ArrowSource(PrefetchSource):
+class ArrowSource(ArrowRows):
     """Read events from Arrow data, a data frame, or an iterable of them, in batches of rows.
 
     Frames in memory, lazy frames and DuckDB relations can be read again, so a run over them can be resumed. Lazy ones
@@ -46,24 +42,16 @@ class ArrowSource(PrefetchSource):
     """
 
     def __init__(self, data: Any, options: Options) -> None:
-        super().__init__()
-        self.name = options.name
-        self._pa = import_arrow(self.name)
-        wanted = options.integer("batch_size", BATCH_EVENTS, 1)
-        roles = Roles.of(options)
-        nested = ArrowFlattening(options, roles)
-        options.finish()
-        self._total: int | None = None
+        super().__init__(options.name, options)
         self._is_read_once = False
         self._data = self._opened(data)
-        self._row = 0
         self._parts = self._parts_from(0)
         first = self._pulled()
         if first is None:
             raise ConnectorError(f"{self.name}: has no columns, because it has no batches", "empty")
         self._held, self._schema = [first], first.schema
-        self._columns = ArrowColumns(self.name, self._schema, roles, nested)
-        self._batch_size = self._columns.most_events(wanted)
+        self._fingerprint = hashlib.sha256(repr(self._schema.names).encode()).hexdigest()
+        self._take_schema(self._schema)
 
     def _opened(self, data: Any) -> Any:
         """Return data to read. Tables in memory become Arrow tables."""
@@ -136,8 +124,7 @@ class ArrowSource(PrefetchSource):
             self._look_at_first()
         while (part := self._next_part()) is not None:
             self._check_schema(part.schema)
-            for start in range(0, len(part), self._batch_size):
-                yield self._batch(part.slice(start, self._batch_size))
+            yield from self._split(part)
 
     def _look_at_first(self) -> None:
         """Decide by the first rows which texts are numbers, wherever batches end."""
@@ -170,41 +157,12 @@ class ArrowSource(PrefetchSource):
         self._columns.check_types(schema, f"after row {self._row}")
         self._schema = schema
 
-    def _batch(self, rows: Any) -> Batch:
-        start, self._row = self._row, self._row + len(rows)
-        origins = Origins({"source": self.name}, {"row": range(start, self._row)})
-        return self._columns.events(rows, origins, lambda: self._read_position)
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._columns.notices
-
-    @property
-    def _read_position(self) -> Position:
-        """Number of rows read, a fingerprint of the columns, and the decisions about texts and times."""
-        return {"row": self._row, "sha256": self._fingerprint} | self._columns.decided
-
-    @property
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(repr(self._schema.names).encode()).hexdigest()
-
-    @property
-    def _read_fraction(self) -> float | None:
-        if self._total is None:
-            return None
-        return self._row / self._total if self._total else 1.0
-
     def _go_to(self, position: Position) -> None:
         if self._is_read_once:
             what = "can be read only once; use a table or a lazy frame"
             raise ConnectorError(f"{self.name}: {what}", "not seekable")
-        row = int(position["row"])
-        if position.get("sha256") != self._fingerprint or (self._total is not None and row > self._total):
-            raise ConnectorError(f"{self.name}: is not the table that was read before", "another")
-        self._row, self._held = row, []
-        self._parts = self._parts_from(row)
-        self._columns.restore(position)
+        super()._go_to(position)
+        self._held, self._parts = [], self._parts_from(self._row)
 
     def _let_go(self) -> None:
         self._parts, self._held = iter(()), []

@@ -59,6 +59,25 @@ class Events:
     skipped: Collection[int] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Columns of a file.
+
+    Parameters
+    ----------
+    names
+        Names of all columns, in the order of the cells.
+    allowed
+        Declared values of nominal columns (ARFF). A declared value is never missing.
+    unnamed
+        Columns without a name in the file, in order.
+    """
+
+    names: Sequence[str]
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unnamed: Sequence[str] = ()
+
+
 def _present(keys: Sequence[str]) -> Sequence[str | None]:
     """Return keys with None for empty texts."""
     if isinstance(keys, StringColumn) and keys.lengths.all():
@@ -80,31 +99,19 @@ class TextColumns:
 
     Parameters
     ----------
-    names, roles
-        Names of all columns in the order of the cells, and their roles.
-    allowed
-        Declared values of nominal columns (ARFF). A declared value is never missing.
-    unnamed
-        Columns without a name in the header, in order.
+    header, roles
+        The columns and their roles.
     are_typed
         Whether the source distinguishes numbers from texts.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        roles: Roles,
-        *,
-        allowed: dict[str, frozenset[str]] | None = None,
-        unnamed: Sequence[str] = (),
-        are_typed: bool = False,
-    ) -> None:
+    def __init__(self, header: Header, roles: Roles, *, are_typed: bool = False) -> None:
         self._roles = roles
         self._values: dict[str, Memo] = {}
         self.times = Times(roles.time_unit, roles.time_format)
         self.types: dict[str, str] = {}
         """Inferred types by column: number, category, mixed, time or ignore."""
-        self._name(names, allowed or {}, unnamed)
+        self._name(header)
         self._met, self._absent = set(self._features), set[str]()  # features of all files, and those some file lacks
         self._is_decided = False
         self.numbers = NumberColumns(roles, are_typed)
@@ -112,35 +119,28 @@ class TextColumns:
         self.strays: dict[str, int] = {}
         """Texts in numeric columns; each counts as nine numbers."""
 
-    def _name(self, names: Sequence[str], allowed: dict[str, frozenset[str]], unnamed: Sequence[str]) -> None:
+    def _name(self, header: Header) -> None:
         roles = self._roles
-        self._index, self._allowed = {name: i for i, name in enumerate(names)}, allowed
-        self._features = roles.features(names)
+        self._index, self._allowed = {name: i for i, name in enumerate(header.names)}, header.allowed
+        self._features = roles.features(header.names)
         features = set(self._features)
-        self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
+        self._unnamed = [name for name in header.unnamed if name in features and name not in roles.types]
         self.types = {name: roles.types[name] for name in self._features if name in roles.types} | self.types
 
-    def renamed(
-        self,
-        source: str,
-        names: Sequence[str],
-        *,
-        allowed: dict[str, frozenset[str]] | None = None,
-        unnamed: Sequence[str] = (),
-    ) -> TextColumns:
+    def renamed(self, source: str, header: Header) -> TextColumns:
         """Return the converter of a later file of the same stream, with the decisions and warnings so far.
 
         Parameters
         ----------
         source
             Name of the file.
-        names, allowed, unnamed
-            Its columns, as for the constructor.
+        header
+            Its columns.
         """
         other = copy.copy(self)
-        other._name(names, allowed or {}, unnamed)
+        other._name(header)
         other._leave_out()
-        features = dict.fromkeys(self._roles.features(names))
+        features = dict.fromkeys(self._roles.features(header.names))
         new = [name for name in features if name not in self._met]
         without = [name for name in self._met if name not in features]
         gone = [name for name in without if name not in self._absent]

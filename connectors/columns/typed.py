@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from connectors.columns.cells import Bad
 from connectors.columns.labels import Labels
 from connectors.columns.roles import Roles
-from connectors.columns.text import TextColumns
+from connectors.columns.text import Header, TextColumns
 from connectors.columns.time_texts import time_features
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, Batch, Origins, Position, Table
@@ -61,10 +61,10 @@ class TypedColumns(ABC):
                 what = f"{source}: column {name!r} appears twice; name it in ignore="
                 raise ConnectorError(what, "twice", column=name)
         if before is None:
-            self._columns = TextColumns(self._features, roles, are_typed=True)
+            self._columns = TextColumns(Header(self._features), roles, are_typed=True)
             self._labels = Labels(roles.missing, self._columns.numbers.notices, str)
         else:
-            self._columns, self._labels = before._columns.renamed(source, self._features), before._labels
+            self._columns, self._labels = before._columns.renamed(source, Header(self._features)), before._labels
         form = "column {name!r} is the index of a data frame and is dropped (--types {name}:number keeps it)"
         self._columns.numbers.notices.say(*(Notice.of(form, name) for name in index))
         self._absent = roles.missing_values

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.columns.roles import Roles
-from connectors.columns.text import TextColumns
+from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position, SparseRows, rows_of
 from connectors.options import Options
@@ -38,7 +38,7 @@ class PartitionColumns:
         mine["ignore"], rest = _split(ignore, keys)
         mine["types"], others = {name: types[name] for name in types if name in keys}, types.keys() - set(keys)
         self._roles = Roles.of(Options(source, mine))
-        self._columns = TextColumns(self.keys, self._roles)
+        self._columns = TextColumns(Header(self.keys), self._roles)
         for name, left in (("ignore", rest), ("types", {name: types[name] for name in types if name in others})):
             if name in given:
                 given[name] = left or None

@@ -15,7 +15,7 @@ from connectors.columns.envelopes import TOMBSTONES
 from connectors.columns.numbers import NumberColumns
 from connectors.columns.roles import Roles
 from connectors.columns.strings import LazyStrings
-from connectors.columns.text import Events, TextColumns
+from connectors.columns.text import Events, Header, TextColumns
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
@@ -191,7 +191,7 @@ class CsvValues(ValueFormat):
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
-        self._columns = TextColumns(names, roles)
+        self._columns = TextColumns(Header(names), roles)
         self.times, self.numbers = self._columns.times, self._columns.numbers
 
     def _events(self, rows: list[Any]) -> Events:

@@ -94,7 +94,7 @@ class PostgresSource(SqlSource):
     """
 
     def _opened(self, options: Options, roles: Roles) -> TypedColumns:
-        self._nested = ArrowFlattening(options, roles)
+        nested = ArrowFlattening(options, roles)
         self._connection = connect(self._url, options)
         try:
             options.finish()
@@ -105,11 +105,11 @@ class PostgresSource(SqlSource):
                 schema = self._schema_of(", ".join(self._list(schema.names)))
                 texts = [f"{quoted(name)}::text AS {quoted(_CURSOR + name)}" for name in self._cursor]
                 self._schema_of(", ".join(texts) or "1")
-            columns = ArrowColumns(self.name, schema, roles, self._nested)
+            columns = ArrowColumns(self.name, schema, roles, nested)
         except BaseException:
             self._let_go()
             raise
-        self._names_read = columns.read
+        self._names_read, self._flat = columns.read, columns.by_name
         selected = ", ".join(self._list(self._names_read) + texts) or "NULL AS none"
         self._query = f"SELECT {selected} FROM {self._base}"
         return columns
@@ -142,8 +142,7 @@ class PostgresSource(SqlSource):
 
     def _page(self, rows: Any) -> Page:
         cursors = [rows.column(_CURSOR + name).to_pylist() for name in self._cursor]
-        flat = self._nested.flat(rows.select(self._names_read))
-        return Page(dict(zip(flat.schema.names, flat.columns, strict=True)), len(rows), cursors)
+        return Page(self._flat(rows.select(self._names_read)), len(rows), cursors)
 
     def _slice(self, column: Any, start: int, end: int) -> Any:
         return column.slice(start, end - start)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from connectors.columns.roles import Roles
+from connectors.columns.rows import RowSource
 from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
-from connectors.events import BATCH_EVENTS, Batch, Origins, Position
+from connectors.events import BATCH_EVENTS, Batch, Position
 from connectors.options import Options
-from connectors.streams import PrefetchSource
 
 POLL_S = 1.0
 """Default seconds between two queries of a source that waits for rows."""
@@ -94,7 +94,7 @@ def sqlite_uri(path: str, mode: str) -> str:
     return f"file:{quote(path)}?mode={mode}"
 
 
-class SqlSource(PrefetchSource):
+class SqlSource(RowSource):
     """Read the rows of a table or query in the order of a cursor.
 
     Without a cursor, the rows are read once, in any order. With one, reading resumes after its last value, and
@@ -133,7 +133,7 @@ class SqlSource(PrefetchSource):
             what = "at_end=wait needs a cursor: name unique, increasing columns with ?cursor=NAME"
             raise ConnectorError(f"{self.name}: {what}", "needs", option="cursor")
         roles.hidden += self._cursor
-        self._row, self._is_decided, self._is_idle = 0, False, False
+        self._is_decided = self._is_idle = False
         self._last: list[Any] | None = None
         self._columns = self._opened(options, roles)
         self._batch_size = self._columns.most_events(wanted)
@@ -186,7 +186,7 @@ class SqlSource(PrefetchSource):
                 return
             wake, left = time.monotonic() + self._poll, 1.0
             while left > 0.0:
-                yield Batch({}, [], Origins({"source": self.name}, {"row": range(0)}), self._read_position)
+                yield Batch({}, [], self._next_origins(0), self._read_position)
                 left = wake - time.monotonic()
                 time.sleep(max(0.0, min(1.0, left)))
 
@@ -198,11 +198,11 @@ class SqlSource(PrefetchSource):
             self._is_decided = True
         for start in range(0, page.n, self._batch_size):
             end = min(page.n, start + self._batch_size)
-            at, self._row = self._row, self._row + end - start
             self._last = [values[end - 1] for values in page.cursors] or None
             columns = {name: self._slice(column, start, end) for name, column in page.columns.items()}
-            origins = Origins({"source": self.name}, {"row": range(at, self._row)})
-            yield self._columns.batch(columns, end - start, origins, lambda: self._read_position)
+            yield self._columns.batch(
+                columns, end - start, self._next_origins(end - start), lambda: self._read_position
+            )
 
     def _check_cursor(self, page: Page) -> None:
         """Refuse rows whose values of the cursor are missing or equal."""
@@ -230,18 +230,8 @@ class SqlSource(PrefetchSource):
         return self._is_idle
 
     @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._columns.notices
-
-    @property
-    def _read_position(self) -> Position:
-        """Number of rows read, the last value of the cursor, and the decisions about texts and times."""
-        return {"row": self._row, "cursor": self._last} | self._columns.decided
-
-    @property
-    def _read_fraction(self) -> float | None:
-        return None
+    def _mark(self) -> Position:
+        return {"cursor": self._last}
 
     def _go_to(self, position: Position) -> None:
         if not self._cursor:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.columns.roles import Roles
+from connectors.columns.text import Header
 from connectors.errors import ConnectorError
 from connectors.options import Options
-from connectors.text.formats import Records, TypedColumns, line_records
+from connectors.text.formats import ColumnFormat, Records, line_records
 from connectors.text.source import TextSource
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
@@ -26,7 +27,7 @@ _NUMBERS = ("numeric", "real", "integer")
 _MOST_CELLS = 1 << 21
 
 
-class ArffFormat(TypedColumns):
+class ArffFormat(ColumnFormat):
     """Attributes with their declared types. The last one is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:
@@ -99,7 +100,7 @@ class ArffFormat(TypedColumns):
             for name, kind in attributes.items()
             if isinstance(kind, list) and roles.types[name] == "category"
         }
-        self._take_columns(list(attributes), roles, allowed=nominal, are_typed=True)
+        self._take_header(Header(list(attributes), nominal), are_typed=True)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Parse one event per line, in smaller batches if there are many columns."""

@@ -15,12 +15,12 @@ from typing import Any
 from connectors.arrow.cells import ArrowCells
 from connectors.columns.cells import is_number
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events
+from connectors.columns.text import Events, Header
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines
-from connectors.text.formats import Records, TypedColumns
+from connectors.text.formats import ColumnFormat, Records
 from connectors.text.lines import MAX_LINE_BYTES
 from connectors.text.source import TextSource
 
@@ -151,7 +151,7 @@ class Dialect:
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
-class CsvFormat(TypedColumns):
+class CsvFormat(ColumnFormat):
     """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
 
     def __init__(self, options: Options, delimiter: str) -> None:
@@ -270,7 +270,7 @@ class CsvFormat(TypedColumns):
         if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
             what = f"column {twice[0]!r} appears twice in the header; name it in ignore= to drop both"
             raise ConnectorError(f"{self._source}: {what}", "twice", column=twice[0])
-        self._take_columns(names, self._roles, unnamed=unnamed)
+        self._take_header(Header(names, unnamed=unnamed))
         self._width, self._all_names = len(names), names
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:

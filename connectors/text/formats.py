@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events, TextColumns
+from connectors.columns.text import Events, Header, TextColumns
 
 SAMPLE = 1000
 """Number of lines inspected before the first event is returned."""
@@ -151,9 +151,10 @@ class TextFormat(Protocol):
         return None
 
 
-class TypedColumns(TextFormat):
-    """Text format with typed columns, which are known after the header."""
+class ColumnFormat(TextFormat):
+    """Text format with columns, which are known after the header."""
 
+    _roles: Roles
     _columns: TextColumns | None = None
 
     @property
@@ -161,22 +162,14 @@ class TypedColumns(TextFormat):
         """Whether the types of all columns are known."""
         return self._columns is not None and self._columns.is_settled
 
-    def _take_columns(
-        self,
-        names: Sequence[str],
-        roles: Roles,
-        *,
-        allowed: dict[str, frozenset[str]] | None = None,
-        unnamed: Sequence[str] = (),
-        are_typed: bool = False,
-    ) -> None:
+    def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
         """Use the columns of a header. Only the first file needs all columns of the roles."""
         if self._columns is None:
-            roles.check(self._source, names)
-            self._columns = TextColumns(names, roles, allowed=allowed, unnamed=unnamed, are_typed=are_typed)
+            self._roles.check(self._source, header.names)
+            self._columns = TextColumns(header, self._roles, are_typed=are_typed)
         else:
-            roles.needed.check(self._source, names)
-            self._columns = self._columns.renamed(self._source, names, allowed=allowed, unnamed=unnamed)
+            self._roles.needed.check(self._source, header.names)
+            self._columns = self._columns.renamed(self._source, header)
 
     @property
     def decided(self) -> Mapping[str, Any]:
