@@ -107,7 +107,7 @@ class RegistryValues(JsonValues):
         return _refusing(f"values of {schema.kind} are not supported")
 
     def _read_json(self, value: bytes) -> dict[str, Any]:
-        row = self._format.row(str(value, "utf-8"))
+        row = self._format.objects.one(str(value, "utf-8"))
         if isinstance(row, ValueError):
             raise row
         return row

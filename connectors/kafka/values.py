@@ -150,7 +150,7 @@ class JsonValues(ValueFormat):
         """Decode all values at once. None if they must be decoded one by one."""
         if self._prefix:
             return None
-        return self._format.rows(values)
+        return self._format.objects.all(values)
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         rows = self._rows(values)
@@ -160,7 +160,7 @@ class JsonValues(ValueFormat):
         return self._format.events(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
-        row = self._format.row(str(self._body(value), "utf-8"))
+        row = self._format.objects.one(str(self._body(value), "utf-8"))
         if isinstance(row, ValueError):
             raise ValueError(f"{row}{'' if self._prefix else frame_hint(value)}")
         return row

@@ -26,6 +26,11 @@ class ByteStream(ABC):
     """Whether more bytes may arrive after a pause."""
 
     @property
+    def encoding(self) -> str:
+        """Encoding of the text, as messages name it."""
+        return "utf-8"
+
+    @property
     def version(self) -> str | None:
         """Version of a remote file, which must not change. None for local files."""
         return None
@@ -176,6 +181,10 @@ class Converted(ByteStream):
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.live = stream, stream.live
+
+    @property
+    def encoding(self) -> str:
+        return self._stream.encoding
 
     @property
     def version(self) -> str | None:

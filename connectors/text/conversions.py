@@ -68,15 +68,19 @@ class Transcoded(Converted):
 
     def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
         super().__init__(stream)
-        self.codec, self._name = codec, name
+        self._codec, self._name = codec, name
         self._is_plain: bool | None = None if codec is None else False
         self._restart()
+
+    @property
+    def encoding(self) -> str:
+        return self._codec or "utf-8"
 
     def _restart(self) -> None:
         self._taken = 0
         self._head = self._ready = b""
         self._ended = False
-        self._decoder = None if self.codec is None else codecs.getincrementaldecoder(self.codec)(_DAMAGED)
+        self._decoder = None if self._codec is None else codecs.getincrementaldecoder(self._codec)(_DAMAGED)
 
     def _next(self, wait_s: float) -> bytes | None:
         while True:
@@ -99,7 +103,7 @@ class Transcoded(Converted):
         head, self._head = self._head, b""
         self._is_plain = not head.startswith(_UTF_16)
         if not self._is_plain:
-            self.codec = "utf-16"
+            self._codec = "utf-16"
             self._restart()
         return head or data
 
@@ -110,7 +114,7 @@ class Transcoded(Converted):
         try:
             return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
         except UnicodeError as error:  # UTF-16 without a byte order mark
-            what = f"{error}: set encoding={self.codec}-le or {self.codec}-be"
+            what = f"{error}: set encoding={self._codec}-le or {self._codec}-be"
             raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
 
     def seek(self, offset: int) -> bool:

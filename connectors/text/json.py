@@ -8,7 +8,6 @@ declared category. ``NaN``, which Python writes although JSON does not define it
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import math
 import re
@@ -19,13 +18,12 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
-import orjson
 
 from connectors.columns.cells import Bad, number_of, shown
 from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.labels import Labels
-from connectors.columns.nested import Flattening, holder
+from connectors.columns.nested import Flattening
 from connectors.columns.numbers import NumberColumns
 from connectors.columns.roles import Roles
 from connectors.columns.spelling import LONGEST
@@ -36,6 +34,7 @@ from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import JsonLines
 from connectors.text.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.text.objects import JsonObjects
 from connectors.text.source import TextSource
 
 _NUMBERS = frozenset({int, float, NoneType})
@@ -47,9 +46,7 @@ _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
-_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _FIELD = re.compile(r'\s*"[^"]*"\s*:')
-_BEYOND_INTEGERS = float(1 << 63)
 
 
 class JsonFormat(TextFormat):
@@ -70,7 +67,8 @@ class JsonFormat(TextFormat):
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
         self._first: list[dict[str, Any]] = []
         categories = [name for name, kind in self._convert.items() if kind == "category"]
-        self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
+        exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
+        self.objects = JsonObjects(exact, self.envelope)
 
     @property
     def decided(self) -> Mapping[str, Any]:
@@ -121,27 +119,7 @@ class JsonFormat(TextFormat):
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Parse one object per line."""
-        return line_records(lines, bad, limit, map(self.row, lines))
-
-    def row(self, line: str) -> dict[str, Any] | ValueError:
-        """Parse a line. Return a ValueError with the reason if it is not an object."""
-        try:
-            value = _loads(line)
-            if isinstance(value, dict):
-                self._keep_exact(value, line)
-        except (ValueError, RecursionError) as error:
-            return ValueError(f"not JSON: {error}")
-        return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
-
-    def _keep_exact(self, row: dict[str, Any], line: str) -> None:
-        """Parse names again that were rounded to floats because they exceed 64 bits."""
-        inner = self._inner(row) if self._exact else {}
-        for name in self._exact:
-            found = holder(inner, name)
-            if found is not None and _is_rounded(found[0][found[1]]):
-                exact = holder(self._inner(_slow_loads(line)), name)
-                assert exact is not None, "both parsers find it"
-                found[0][found[1]] = exact[0][exact[1]]
+        return line_records(lines, bad, limit, map(self.objects.one, lines))
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Check that the first events of a file contain the label, key and time.
@@ -215,18 +193,10 @@ class JsonFormat(TextFormat):
             message = f"{self._source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
             raise ConnectorError(message, "value", option="envelope")
 
-    def _inner(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the record in an object, empty if there is none."""
-        try:
-            found = row if self.envelope is None else self.envelope.record(row)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
     def _opened(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
         """Return the records of the first objects, without those to skip. Warn of envelopes."""
         if self.envelope is not None:
-            return list(filter(None, map(self._inner, rows)))
+            return list(filter(None, map(self.objects.inner, rows)))
         if (kind := recognized(rows)) is not None:
             what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
             self.numbers.notices.say(
@@ -246,24 +216,9 @@ class JsonFormat(TextFormat):
                 f"{error} (in the first {n:,} events; if it comes later, set late_label=yes)", **vars(error)
             ) from None
 
-    def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        """Parse many texts at once. None if any needs a separate check."""
-        try:
-            rows = list(map(orjson.loads, texts))
-        except orjson.JSONDecodeError:
-            return None
-        if set(map(type, rows)) - {dict}:
-            return None
-        inner = rows if self.envelope is None or not self._exact else list(map(self._inner, rows))
-        for name in self._exact:
-            values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
-            if float in set(map(type, values)) and any(map(_is_rounded, values)):
-                return None
-        return rows
-
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Parse lines with one object each."""
-        rows = self.rows(lines)
+        rows = self.objects.all(lines)
         return None if rows is None else self.events(rows)
 
     def events(self, rows: Sequence[Any]) -> Events:
@@ -350,35 +305,8 @@ def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
     return set(map(type, chain.from_iterable(map(dict.values, rows))))
 
 
-def _value(row: dict[str, Any], name: str) -> Any:
-    """Return the value of a field, which may be nested."""
-    found = holder(row, name)
-    return None if found is None else found[0][found[1]]
-
-
-def _is_rounded(value: Any) -> bool:
-    """Return whether a number may be an integer of more than 64 bits."""
-    return type(value) is float and not abs(value) < _BEYOND_INTEGERS
-
-
 def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value not in gone}
-
-
-def _loads(line: str) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        if "NaN" not in line and "Infinity" not in line:
-            raise
-    value = _slow_loads(line)
-    json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates, as orjson does
-    return value
-
-
-def _slow_loads(line: str) -> Any:
-    """Parse a line with the json module, which supports integers of any size, NaN and infinities."""
-    return json.loads(line, parse_constant=_CONSTANTS.get)
 
 
 open_json = functools.partial(TextSource, make=JsonFormat, elements=True)

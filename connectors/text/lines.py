@@ -6,12 +6,16 @@ import bisect
 import hashlib
 import io
 import itertools
+import logging
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import ByteStream
+
+logger = logging.getLogger("connectors")
 
 MAX_LINE_BYTES = 1 << 24
 _KEPT_BYTES = 1 << 10
@@ -27,7 +31,7 @@ class LineReader:
     """
 
     def __init__(self, stream: ByteStream, name: str) -> None:
-        self._stream, self._name = stream, name
+        self._stream, self._name, self._warned = stream, name, False
         self._clear(0, 0, b"", b"")
 
     def _clear(self, offset: int, line: int, head: bytes, before: bytes) -> None:
@@ -74,6 +78,41 @@ class LineReader:
             self._before = b""  # not completely buffered
         self.line += n
         del self._lines[:n]
+
+    def decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
+        """Decode the next lines, without their newlines. Also return the reasons for damaged ones, by line."""
+        bad: dict[int, str] = {}
+        texts = None if self.long else _decoded_at_once(lines)
+        if texts is None:
+            texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
+        if texts and not self.line:
+            texts[0] = texts[0].removeprefix("\ufeff")
+        return texts, bad
+
+    def _decode_one(self, line: bytes, i: int, bad: dict[int, str]) -> str:
+        if self.line + i + 1 in self.long:
+            bad[i] = f"longer than {MAX_LINE_BYTES >> 20} MiB"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            bad.setdefault(i, self._not_valid)
+            text = line.decode(errors="replace")
+        return text.removesuffix("\n")
+
+    @property
+    def _not_valid(self) -> str:
+        """Reason for a line that cannot be decoded."""
+        codec = self._stream.encoding
+        hint = ": set encoding= if the file has another, such as latin-1 or cp1252" if codec == "utf-8" else ""
+        return f"not valid {codec}{hint}"
+
+    def warn(self, bad: Mapping[int, str]) -> None:
+        """Warn once that lines have another encoding."""
+        first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
+        if first is not None and not self._warned:
+            self._warned = True
+            line = self.line + first + 1
+            logger.warning("%s: line %d: %s. Other lines may have the same error", self._name, line, bad[first])
 
     def is_last(self, n: int) -> bool:
         """Return whether the stream ends after the next `n` lines."""
@@ -164,6 +203,17 @@ class LineReader:
         self._ended = True
         if self._stream.damage is None:
             self._finish_line()
+
+
+def _decoded_at_once(lines: list[bytes]) -> list[str] | None:
+    """Decode lines without their newlines. None if any is damaged."""
+    if not lines:
+        return []
+    try:
+        texts = b"".join(lines).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        return None
+    return texts if len(texts) == len(lines) else None
 
 
 def _fingerprint(data: bytes) -> dict[str, Any]:

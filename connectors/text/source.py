@@ -18,7 +18,7 @@ from connectors.streams import PrefetchSource
 from connectors.text.bytestreams import ByteStream
 from connectors.text.conversions import ArrayLines, Transcoded, codec_of
 from connectors.text.formats import SAMPLE, Records, TextFormat
-from connectors.text.lines import MAX_LINE_BYTES, LineReader
+from connectors.text.lines import LineReader
 from connectors.text.opening import open_bytes
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
@@ -59,9 +59,7 @@ class TextSource(PrefetchSource):
 
     def _open(self, path: str) -> None:
         """Open a file and read its header."""
-        self._transcoded = Transcoded(open_bytes(path, follow=self._follow), self._codec, self.name)
-        self._stream: ByteStream = self._transcoded
-        self._warned = False
+        self._stream: ByteStream = Transcoded(open_bytes(path, follow=self._follow), self._codec, self.name)
         if self._elements:
             self._stream = ArrayLines(self._stream, self.name, follow=self._follow)
         self._reader = LineReader(self._stream, self.name)
@@ -89,7 +87,7 @@ class TextSource(PrefetchSource):
             lines = reader.peek(most, least)
             if fault := _no_lines(reader.head):
                 raise ConnectorError(f"{self.name}: {fault}", "no lines")
-            texts, bad = self._decode(lines)
+            texts, bad = reader.decode(lines)
             last = reader.is_last(len(lines))
             if last and not lines and reader.damage:
                 raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read", "damaged")
@@ -110,7 +108,7 @@ class TextSource(PrefetchSource):
         if not self._is_first and self._format.is_settled:
             self._sampled = True
         elif not self._stream.live:
-            self._sample(self._find(*self._decode(reader.peek(SAMPLE)), SAMPLE), True)
+            self._sample(self._find(*reader.decode(reader.peek(SAMPLE)), SAMPLE), True)
         return True
 
     def _sample(self, found: Records, whole: bool) -> None:
@@ -140,8 +138,8 @@ class TextSource(PrefetchSource):
         line = reader.line
         if (batch := self._at_once(lines)) is not None:
             return batch
-        texts, bad = self._decode(lines)
-        self._warn(bad)
+        texts, bad = reader.decode(lines)
+        reader.warn(bad)
         found = self._find(texts, bad, self._batch_size)
         self._tried = 0 if found.consumed else len(lines)
         reader.consume(found.consumed)
@@ -216,52 +214,6 @@ class TextSource(PrefetchSource):
 
     def _origin(self, line: int) -> dict[str, Any]:
         return {"file": self.name, self._unit: line}
-
-    def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
-        """Decode lines without their newlines. Also return the reasons for damaged ones, by line."""
-        if not self._reader.long:
-            try:
-                text = b"".join(lines).decode()
-            except UnicodeDecodeError:
-                pass
-            else:
-                texts = text.removesuffix("\n").split("\n") if lines else []
-                if len(texts) == len(lines):
-                    return self._unmarked(texts), {}
-        bad: dict[int, str] = {}
-        texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
-        return self._unmarked(texts), bad
-
-    def _decode_one(self, line: bytes, i: int, bad: dict[int, str]) -> str:
-        if self._reader.line + i + 1 in self._reader.long:
-            bad[i] = f"longer than {MAX_LINE_BYTES >> 20} MiB"
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            bad.setdefault(i, self._not_valid)
-            text = line.decode(errors="replace")
-        return text.removesuffix("\n")
-
-    @property
-    def _not_valid(self) -> str:
-        """Reason for a line that cannot be decoded."""
-        codec = self._transcoded.codec or "utf-8"
-        hint = ": set encoding= if the file has another, such as latin-1 or cp1252"
-        return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
-
-    def _warn(self, bad: Mapping[int, str]) -> None:
-        """Warn once that lines have another encoding."""
-        first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
-        if first is not None and not self._warned:
-            self._warned = True
-            line = self._reader.line + first + 1
-            logger.warning("%s: line %d: %s. Other lines may have the same error", self.name, line, bad[first])
-
-    def _unmarked(self, texts: list[str]) -> list[str]:
-        """Remove the byte order mark at the start of the file."""
-        if texts and not self._reader.line:
-            texts[0] = texts[0].removeprefix("\ufeff")
-        return texts
 
     @property
     def _read_position(self) -> Position:
