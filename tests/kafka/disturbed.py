@@ -1,6 +1,8 @@
 """Disturbed requests of runs with a Kafka broker: see `test_ambiguous`.
 
 python -m tests.kafka.disturbed                         each disturbance of each request of a transaction: ten minutes
+python -m tests.kafka.disturbed --pairs                 each two disturbances of one transaction: an hour
+python -m tests.kafka.disturbed --keyed                 each disturbance of a worker with one model per key: an hour
 python -m tests.kafka.disturbed --minutes 60            random disturbances of any requests, also of resumed runs
 python -m tests.kafka.disturbed --first 17 --each 1     one random trial again
 """
@@ -24,33 +26,54 @@ from pathlib import Path
 os.environ.setdefault("STREAMSVM_CODE", "numba")
 
 from tests.kafka.conftest import starter
-from tests.kafka.proxy import OTHERS, TRANSACTION, Fault
+from tests.kafka.proxy import GROUP, OTHERS, TRANSACTION, Fault
 from tests.kafka.test_ambiguous import Trial
+from tests.keyed.test_ambiguous import Trial as Worked
 
 _PLAIN = ("request", "answer", "cut", "delay", "slice")
-_CODES = (-1, 1, 3, 5, 6, 7, 10, 13, 14, 15, 16, 19, 20, 29, 41, 45, 47, 48, 49, 51, 53, 56, 59, 67, 90, 120)
+_CODES = (-1, 1, 3, 5, 6, 7, 10, 13, 14, 15, 16, 19, 20, 22, 25, 29, 41, 45, 47, 48, 49, 51, 53, 56, 59, 67, 90, 120)
 """Error codes that brokers give to producers and consumers."""
+_GROUP_CODES = (-1, 3, 7, 14, 15, 16, 22, 25, 27, 30, 79)
+"""Error codes that brokers give to members of a consumer group."""
 _MOST_S = 600.0
 
 
-def each_fault() -> Iterator[list[list[Fault]]]:
-    """Yield each disturbance of the first and second request of each kind in a transaction."""
-    for api, n in itertools.product(TRANSACTION, (1, 2)):
-        if (api, n) != ("InitProducerId", 2):
+def each_fault(*more: str) -> Iterator[list[list[Fault]]]:
+    """Yield each disturbance of the first and second request of each kind in a transaction, and of further kinds."""
+    for api, n in itertools.product((*TRANSACTION, *more), (1, 2)):
+        if (api, n) not in (("InitProducerId", 2), ("LeaveGroup", 2)):
             yield from ([[Fault(api, how, n)]] for how in _PLAIN)
             if n == 1:
-                yield from ([[Fault(api, how, n, code)]] for how in ("error", "refused") for code in _CODES)
+                codes = _GROUP_CODES if api in GROUP else _CODES
+                yield from ([[Fault(api, how, n, code)]] for how in ("error", "refused") for code in codes)
 
 
-def random_faults(rng: random.Random) -> list[list[Fault]]:
+def each_pair() -> Iterator[list[list[Fault]]]:
+    """Yield each two disturbances of requests of one transaction, or of a request and its repetition.
+
+    If the first one ends the run, the second one disturbs the resumed run.
+    """
+    for one, other in itertools.combinations_with_replacement(TRANSACTION, 2):
+        for (how, code), (then, code_then) in itertools.product(_classes(one), _classes(other)):
+            second = Fault(other, then, 1 + (one == other), code_then)
+            yield [[Fault(one, how, 1, code), second], [second]]
+
+
+def _classes(api: str) -> Iterator[tuple[str, int]]:
+    """Yield disturbances to which a client reacts differently: no answer, and errors to retry, abort or stop at."""
+    yield from (("request", 0), ("answer", 0))
+    yield from itertools.product(("error", "refused"), (6 if api == "Produce" else 14, 120, 47))
+
+
+def random_faults(rng: random.Random, *more: str) -> list[list[Fault]]:
     """Return disturbances of up to three runs."""
-    return [[_random_fault(rng) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))]
+    return [[_random_fault(rng, *more) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))]
 
 
-def _random_fault(rng: random.Random) -> Fault:
-    api = rng.choice(rng.choice((TRANSACTION, TRANSACTION, OTHERS)))
-    hows = (*_PLAIN, "error", "error", *(("refused", "refused") if api in TRANSACTION else ()))
-    code = rng.choice(_CODES) if rng.random() < 0.8 else rng.randint(-1, 130) or 1
+def _random_fault(rng: random.Random, *more: str) -> Fault:
+    api = rng.choice(rng.choice((TRANSACTION, more or TRANSACTION, OTHERS)))
+    hows = (*_PLAIN, "error", "error", *(("refused", "refused") if api not in OTHERS else ()))
+    code = rng.choice(_GROUP_CODES if api in GROUP else _CODES) if rng.random() < 0.8 else rng.randint(-1, 130) or 1
     return Fault(api, rng.choice(hows), rng.randint(1, 6), code, lasting=rng.random() < 0.1)
 
 
@@ -72,17 +95,21 @@ def _topic(broker: str, name: str, partitions: int = 3) -> str:
 def main() -> None:
     """Run the trials of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", action="store_true", help="two disturbances of one transaction")
+    parser.add_argument("--keyed", action="store_true", help="workers with one model per key, also their group")
     parser.add_argument("--minutes", type=float, default=0.0, help="duration of random trials")
     parser.add_argument("--first", type=int, default=0, help="seed of the first random trial")
     parser.add_argument("--each", type=int, default=0, help="number of random trials; 0 for the given minutes")
     given = parser.parse_args()
     logging.disable()
     seeds = itertools.count(given.first) if not given.each else range(given.first, given.first + given.each)
+    more, kind = (GROUP, Worked) if given.keyed else ((), Trial)
+    all_cases = each_pair() if given.pairs else each_fault(*more)
     is_random, end = bool(given.minutes or given.each), time.monotonic() + 60 * (given.minutes or float("inf"))
-    cases = ((seed, random_faults(random.Random(seed))) for seed in seeds) if is_random else enumerate(each_fault())
+    cases = ((seed, random_faults(random.Random(seed), *more)) for seed in seeds) if is_random else enumerate(all_cases)
     n_tried = n_fired = n_wrong = 0
     with _broker() as broker, tempfile.TemporaryDirectory() as folder:
-        trial = Trial(broker, functools.partial(_topic, broker), Path(folder))
+        trial = kind(broker, functools.partial(_topic, broker), Path(folder))
         for number, faults in itertools.takewhile(lambda _: time.monotonic() < end, cases):
             faulthandler.dump_traceback_later(_MOST_S, exit=True)
             try:

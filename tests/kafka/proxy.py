@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -16,8 +17,12 @@ from unittest import mock
 TRANSACTION = ("InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 """Requests of a transaction."""
 
+GROUP = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")
+"""Requests of a member of a consumer group."""
+
 OTHERS = ("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "Fetch", "OffsetFetch")
 
+_WITH_ADDRESSES = ("MetadataResponse", "FindCoordinatorResponse", "DescribeClusterResponse")
 _DELAY_S = 1.5
 _PIECE = 7  # bytes
 
@@ -65,7 +70,7 @@ class Fault:
 
 
 class Proxy:
-    """Forwards connections to a broker, with faults.
+    """Forwards connections to a broker, with faults. Answers name the proxy as the only broker.
 
     Parameters
     ----------
@@ -73,6 +78,11 @@ class Proxy:
         Address of the broker.
     faults
         What is disturbed. At most one fault disturbs a request.
+
+    Attributes
+    ----------
+    port
+        Port of the proxy, on loopback.
     """
 
     def __init__(self, broker: str, *faults: Fault) -> None:
@@ -83,6 +93,7 @@ class Proxy:
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
         self._start(self._accept)
 
     def __enter__(self) -> Proxy:
@@ -98,10 +109,10 @@ class Proxy:
     @contextlib.contextmanager
     def redirected(self) -> Iterator[None]:
         """Let the clients of this process connect to the proxy instead of the broker."""
-        connect, port = socket.socket.connect_ex, self._server.getsockname()[1]
+        connect = socket.socket.connect_ex
 
         def through(one: socket.socket, address: tuple[str, int]) -> int:
-            return connect(one, ("127.0.0.1", port) if address[1] == self.broker[1] else address)
+            return connect(one, ("127.0.0.1", self.port) if address[1] == self.broker[1] else address)
 
         with mock.patch.object(socket.socket, "connect_ex", through):
             yield
@@ -128,8 +139,8 @@ class Proxy:
             while True:
                 frame = _frame(client)
                 key, version, number = struct.unpack(">hhi", frame[:8])
-                request, answer = _kinds(key)
-                fault = self._fault(request.name.removesuffix("Request"))
+                request, answer = (_kinds().get((key, kind)) for kind in ("request", "response"))
+                fault = None if request is None else self._fault(request.name.removesuffix("Request"))
                 if fault is not None and fault.how == "request":
                     break
                 if fault is not None and fault.how == "refused":
@@ -150,8 +161,10 @@ class Proxy:
                     break
                 if how == "delay":
                     time.sleep(_DELAY_S)
-                if how in ("error", "refused"):
-                    frame = with_code(answer, version, frame, fault.code)
+                if answer is not None and answer.name in _WITH_ADDRESSES:
+                    frame = _changed(answer, version, frame, "port", self._rewritten)
+                if fault is not None and how in ("error", "refused"):
+                    frame = _changed(answer, version, frame, "error_code", lambda _, code=fault.code: code)
                 _send(client, frame, _PIECE if how == "slice" else len(frame) + 4)
 
     @contextlib.contextmanager
@@ -167,6 +180,9 @@ class Proxy:
             for one in sockets:
                 _close(one)
 
+    def _rewritten(self, port: int) -> int:
+        return self.port if port == self.broker[1] else port
+
     def _fault(self, api: str) -> Fault | None:
         with self._lock:
             return next((fault for fault in self.faults if fault.fires(api)), None)
@@ -175,16 +191,12 @@ class Proxy:
 # Frames of Kafka's protocol ------------------------------------------------------------------------------------------
 
 
-def _kinds(key: int) -> tuple[type[Any], type[Any]]:
-    """Return the classes of a request and its answer, by the number of the API."""
+@functools.cache
+def _kinds() -> dict[tuple[int, str], type[Any]]:
+    """Return the classes of requests and answers by the number of the API."""
     from kafka.protocol.api_message import ApiMessage
 
-    if not _classes:
-        _classes.update({(one.API_KEY, one.type): one for one in ApiMessage.__subclasses__()})
-    return _classes[key, "request"], _classes[key, "response"]
-
-
-_classes: dict[tuple[int, str], type[Any]] = {}
+    return {(one.API_KEY, one.type): one for one in ApiMessage.__subclasses__()}
 
 
 def _refusable(request: type[Any], version: int, frame: bytes) -> bytes:
@@ -196,8 +208,8 @@ def _refusable(request: type[Any], version: int, frame: bytes) -> bytes:
     return bytes(asked.encode(version=version, header=True))
 
 
-def with_code(answer: type[Any], version: int, frame: bytes, code: int) -> bytes:
-    """Return an answer with an error code in all places for one."""
+def _changed(answer: type[Any], version: int, frame: bytes, field: str, change: Callable[[int], int]) -> bytes:
+    """Return an answer with other values of a field, wherever it occurs."""
     start = 5 if answer.flexible_version_q(version) and answer.name != "ApiVersionsResponse" else 4
     told = answer.decode(frame[start:], version=version)
     todo: list[Any] = [told]
@@ -205,8 +217,8 @@ def with_code(answer: type[Any], version: int, frame: bytes, code: int) -> bytes
         one = todo.pop()
         for name in one.to_dict() if hasattr(one, "to_dict") else ():
             value = getattr(one, name)
-            if name.endswith("error_code"):
-                setattr(one, name, code)
+            if name.endswith(field):
+                setattr(one, name, change(value))
             elif isinstance(value, list):
                 todo += value
     told._header = None
