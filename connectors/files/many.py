@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 
 from connectors.addresses import printable
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
-from connectors.files.lists import ORDERS, ListedFile, find_files, is_several, natural_key
+from connectors.files.lists import ListedFile
 from connectors.files.partitions import PartitionColumns
+from connectors.files.queue import FileQueue
 from connectors.notices import Notice, Notices
 from connectors.options import Options
 from connectors.registry import connector_of, opener
@@ -43,87 +41,30 @@ class ManyFilesSource(PrefetchSource):
     def __init__(self, roots: Sequence[str], options: Options, exclude: Sequence[str] = ()) -> None:
         super().__init__()
         self.name = options.name
-        self._roots, self._exclude = list(roots), list(exclude)
-        self._order = options.one_of("order", ORDERS)
+        self._roots, self._notices = list(roots), Notices()
         self._hive = options.flag("hive_partitioning", True)
-        self._follow = options.one_of("at_end", ("stop", "wait")) == "wait"
-        self._min_age = options.seconds("min_age", 0.0)
-        self._format = options.text("format")
+        self._files = FileQueue(self._roots, options, exclude, self._notices)
         self._options = options.rest()
-        self._notices = Notices()
-        self._check_options()
         self._inner: PrefetchSource | None = None
         self._partitions: PartitionColumns | None = None
         self._unit = ""
-        self._done: dict[str, int] = {}  # sizes of the files read
         self._current: ListedFile | None = None
         self._at: Position = {}
-        self._left = deque(self._ready(self._listed()))
-        self._check_files()
-        self._measure()
         try:
             self._begin()
         except BaseException:
             self.close()
             raise
 
-    def _check_options(self) -> None:
-        if self._follow and not any(map(is_several, self._roots)):
-            what = "at_end=wait waits for new files of a directory or glob: name one of them"
-            raise ConnectorError(f"{self.name}: {what}", "value", option="at_end")
-        if self._min_age and not self._follow:
-            raise ConnectorError(f"{self.name}: min_age is only for at_end=wait", "value", option="min_age")
-        names = self._roots
-        if self._order is None and len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
-            self._order = "name"  # the shell sorts part-10 before part-2
-            self._notices.say(
-                f"{self.name}: the files are read in the order of the numbers in their names; ?order=given keeps the "
-                "order of the arguments"
-            )
-
     @property
     def identity(self) -> str:
         """All paths, globs and directories."""
         return ", ".join(printable(root.rstrip("/") or root) for root in self._roots)
 
-    # The files ----------------------------------------------------------------------------------------------------
-
-    def _listed(self) -> list[ListedFile]:
-        """Return the files of the format, in reading order."""
-        found, formats = [], dict[str, ListedFile]()
-        others = list[ListedFile]()
-        for file in find_files(self._roots, self._order or "given", self._exclude):
-            kind = self._format or _format_of(os.path.basename(printable(file.path)))
-            if not kind and file.path != file.root:
-                others.append(file)
-                continue
-            formats.setdefault(kind, file)
-            found.append(file)
-        if len(formats) > 1:
-            (one, first), (other, second) = list(formats.items())[:2]
-            what = f"{first.name} is {one or 'unknown'} and {second.name} {other or 'unknown'}"
-            remedy = "name the files of one format with a glob such as '*.csv', or set format="
-            raise ConnectorError(f"{self.name}: contains several formats, {what}: {remedy}", "formats")
-        if others and (found or not self._follow):
-            form = "{name!r} and other files with unknown suffixes are not read"
-            self._notices.say(Notice(form.format(name=others[0].name), form))
-        return found
-
-    def _check_files(self) -> None:
-        """Raise an error if there is nothing to read, or a file cannot be read."""
-        if not self._left and not self._follow:
-            raise ConnectorError(
-                f"{self.name}: no files: the directory is empty or the glob matches nothing", "missing"
-            )
-        for file in self._left:
-            if "://" not in file.path and not os.access(file.path, os.R_OK):
-                raise ConnectorError(f"{file.name}: cannot be read: permission denied", "denied")
-
     def _begin(self) -> None:
         """Open the first file that is not empty."""
-        files = list(self._left)
-        self._plan(files)
-        if not self._next_file() and not self._follow:
+        self._plan(self._files.left)
+        if not self._next_file() and not self._files.follow:
             raise ConnectorError(f"{self.name}: all files are empty", "empty")
         self._at = self._here()
         if self._inner is not None and self._current is not None and self._partitions is not None:
@@ -152,26 +93,13 @@ class ManyFilesSource(PrefetchSource):
 
     def _next_file(self) -> bool:
         """Open the next file that is not empty. Return whether there is one."""
-        while self._left:
-            file = self._left.popleft()
-            if self._follow and not os.path.exists(file.path):
-                self._notices.say(Notice.of("{name!r} was removed before it was read", file.name))
-                continue
+        while (file := self._files.take()) is not None:
             if file.size and self._opened(file):
                 self._current = file
                 return True
             self._notices.say(Notice.of("{name!r} is empty", file.name))
-            self._finish(file)
+            self._files.finish(file)
         return False
-
-    def _finish(self, file: ListedFile) -> None:
-        self._done = self._done | {file.name: file.size}  # a new dict, because positions contain it
-        self._done_bytes += file.size
-
-    def _measure(self) -> None:
-        self._done_bytes = sum(self._done.values())
-        files = [*self._left, *([] if self._current is None else [self._current])]
-        self._total_bytes = self._done_bytes + sum(file.size for file in files)
 
     def _opened(self, file: ListedFile) -> bool:
         """Open a file. Return False if it is empty."""
@@ -188,7 +116,7 @@ class ManyFilesSource(PrefetchSource):
         return True
 
     def _first(self, file: ListedFile) -> PrefetchSource:
-        options = Options(file.name, self._options | {"format": self._format})
+        options = Options(file.name, self._options | {"format": self._files.format})
         connector = connector_of(file.path, options)
         source = None if connector.source is None else opener(connector.source)(file.path, options)
         if not isinstance(source, PrefetchSource):
@@ -197,30 +125,6 @@ class ManyFilesSource(PrefetchSource):
         self.is_labelled = connector.labelled
         return source
 
-    def _look(self) -> None:
-        """Look for new files."""
-        files = self._listed()
-        for file in files:
-            if file.name in self._done and self._done[file.name] != file.size:
-                form = (
-                    "{name!r} changed after it was opened, and is not read again: write under another name, then rename"
-                )
-                self._notices.say(Notice.of(form, file.name))
-        places = {file.name: i for i, file in enumerate(files)}
-        last = max((places[name] for name in places if name in self._done), default=-1)
-        for file in self._ready(files):
-            if file.name not in self._done:
-                if places[file.name] < last:
-                    form = "{name!r} appeared after later files had been read, and is read after them"
-                    self._notices.say(Notice.of(form, file.name))
-                self._left.append(file)
-        self._plan(self._left)
-
-    def _ready(self, files: Sequence[ListedFile]) -> list[ListedFile]:
-        """Return the files that are complete, as far as known. All are, unless new files are awaited."""
-        latest = time.time() - self._min_age if self._min_age else math.inf
-        return [file for file in files if not self._follow or (file.size and file.modified <= latest)]
-
     # Reading ------------------------------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[Batch]:
@@ -228,14 +132,15 @@ class ManyFilesSource(PrefetchSource):
         while True:
             if self._current is not None or self._next_file():
                 yield from self._rest_of_file()
-            elif not self._follow:
+            elif not self._files.follow:
                 return
             elif time.monotonic() < due:
                 time.sleep(_LOOK_S / 4)
                 yield Batch([], [], Origins({}, {}), self._at)
             else:
                 began = time.monotonic()
-                self._look()
+                self._files.look()
+                self._plan(self._files.left)
                 ended = time.monotonic()
                 due = ended + max(_LOOK_S, _LOOK_PAUSES * (ended - began))
 
@@ -249,7 +154,7 @@ class ManyFilesSource(PrefetchSource):
                 self._at = held.position
                 yield held
             held = self._made(batch)
-        self._finish(self._current)
+        self._files.finish(self._current)
         self._current = None
         self._at = self._here()
         if held is not None:
@@ -276,7 +181,7 @@ class ManyFilesSource(PrefetchSource):
         position = {
             "file": None if self._current is None else self._current.name,
             "at": at or (None if inner is None else inner.position),
-            "read": self._done,
+            "read": self._files.done,
         }
         return position if self._partitions is None else position | {"folders": self._partitions.decided}
 
@@ -286,17 +191,13 @@ class ManyFilesSource(PrefetchSource):
 
     def _go_to(self, position: Position) -> None:
         try:
-            name, at, self._done = position["file"], position["at"], dict(position["read"])
+            name, at, done = position["file"], position["at"], dict(position["read"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of several files: {position!r}", "position") from error
-        files = self._listed()
+        files = self._files.restore(done, name)
         self._plan(files)
         if self._partitions is not None and "folders" in position:
             self._partitions.restore(position["folders"])
-        for file in files:
-            if file.name in self._done and file.size != self._done[file.name]:
-                self._notices.say(Notice.of("{name!r} changed after it was read, and is not read again", file.name))
-        self._left = deque(file for file in self._ready(files) if file.name not in self._done and file.name != name)
         current = next((file for file in files if file.name == name), None)
         if name is not None and current is None:
             what = "is missing, but was read in part: put it back, or start over with --reset"
@@ -311,7 +212,6 @@ class ManyFilesSource(PrefetchSource):
             else:
                 inner.seek(at)
         self._current = current
-        self._measure()
         self._at = position
 
     @property
@@ -322,12 +222,8 @@ class ManyFilesSource(PrefetchSource):
     @property
     def _read_fraction(self) -> float | None:
         """Fraction of bytes."""
-        if self._follow:
-            return None
-        done = float(self._done_bytes)
-        if self._current is not None and self._inner is not None:
-            done += self._current.size * (self._inner.fraction or 0.0)
-        return done / self._total_bytes if self._total_bytes else 1.0
+        share = 0.0 if self._current is None or self._inner is None else self._inner.fraction or 0.0
+        return self._files.fraction(self._current, share)
 
     @property
     def notices(self) -> Sequence[str]:
@@ -343,17 +239,3 @@ class ManyFilesSource(PrefetchSource):
     def _let_go(self) -> None:
         if self._inner is not None:
             self._inner.close()
-
-
-@cache
-def _format_of_suffixes(name: str) -> str:
-    try:
-        return connector_of(name, Options(name, {})).name
-    except ConnectorError:
-        return ""
-
-
-def _format_of(name: str) -> str:
-    """Return the format of a file by its suffixes, empty if it is unknown."""
-    stem, suffix = os.path.splitext(name)
-    return _format_of_suffixes("x" + os.path.splitext(stem)[1] + suffix)
