@@ -11,7 +11,7 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import writing
 from connectors.outputs.parts import Part, PartsSink
-from connectors.outputs.results import flat_columns
+from connectors.outputs.results import HeldRows, flat_columns
 from connectors.registry import Setting
 
 
@@ -31,7 +31,7 @@ class ParquetPartsSink(PartsSink):
 
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
         self._pa = import_arrow(path)
-        self._rows: dict[str, dict[str, list[Any]]] = {}  # by part
+        self._rows: dict[str, HeldRows] = {}  # by part
         self._types: dict[str, str] = {}  # of the columns of finished parts
         super().__init__(path, options, setting, ".parquet")
 
@@ -41,11 +41,10 @@ class ParquetPartsSink(PartsSink):
         return size, columns
 
     def _create(self, part: Part) -> None:
-        self._rows[part.path] = {name: [] for name in self._columns or ()}
+        self._rows[part.path] = HeldRows(self._columns or ())
 
     def _put(self, part: Part, data: Any) -> None:
-        for held, column in zip(self._rows[part.path].values(), data, strict=True):
-            held += column
+        self._rows[part.path].add(data)
 
     def _table(self, part: Part) -> Any:
         null = self._pa.null()
@@ -83,4 +82,5 @@ class ParquetPartsSink(PartsSink):
 
     def _cut(self, part: Part) -> None:
         table = self._pa.parquet.read_table(part.unfinished).slice(0, part.durable)
-        self._rows[part.path] = table.to_pydict()
+        self._rows[part.path] = HeldRows(table.schema.names)
+        self._rows[part.path].add(table.to_pydict().values())

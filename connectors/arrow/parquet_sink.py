@@ -11,7 +11,7 @@ from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing
-from connectors.outputs.results import check_link, flat_columns, make_directory, sync_directory
+from connectors.outputs.results import HeldRows, check_columns, check_link, flat_columns, make_directory, sync_directory
 from connectors.registry import Setting
 from connectors.streams import Sink
 
@@ -60,7 +60,7 @@ class ParquetSink(FileSink):
         self._make()
         self._parts = self._durable = self._count() if setting.resume else 0
         self._schema = self._last_schema()
-        self._columns: dict[str, list[Any]] | None = None
+        self._columns: HeldRows | None = None
 
     def _make(self) -> None:
         """Create the directory."""
@@ -95,18 +95,15 @@ class ParquetSink(FileSink):
         self._touched = True
         if self._columns is None:
             known = list(table) if self._schema is None else self._schema.names
-            self._columns = {name: [] for name in known}
-        if list(table) != list(self._columns):
-            what = f"has columns {list(self._columns)}, but the rows given {list(table)}"
-            raise ConnectorError(f"{self.name}: {what}", "columns differ")
-        for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
-            held += column
-        if len(next(iter(self._columns.values()), ())) >= PART_ROWS:
+            self._columns = HeldRows(known)
+        check_columns(self.name, self._columns, table)
+        self._columns.add(flat_columns(table))
+        if self._columns.n >= PART_ROWS:
             self._write_part()
 
     def _write_part(self) -> None:
         self._replace()
-        if self._columns is None or not any(self._columns.values()):
+        if self._columns is None or not self._columns.n:
             return
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
@@ -116,7 +113,7 @@ class ParquetSink(FileSink):
             self._write_table(table, part)
         self._parts += 1
         self._schema = table.schema
-        self._columns = {name: [] for name in self._columns}
+        self._columns = HeldRows(self._columns)
 
     def _write_table(self, table: Any, path: str) -> None:
         write_table(self._pa, table, path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import LineWriter, check_link, check_replaced, names_in, sync_directory
+from connectors.outputs.results import LineWriter, check_columns, check_link, check_replaced, names_in, sync_directory
 from connectors.registry import Setting, is_pipe
 from connectors.streams import Sink
 from connectors.text.compression import ZIP_SUFFIX, Compressor, codec_of_name
@@ -85,14 +85,11 @@ class TextSink(FileSink):
     def write(self, table: Results) -> None:
         """Append rows. Write a header first if the file is empty and the format has one."""
         self._replace()
-        names = list(table)
         if self._columns is None:
-            self._columns = names
+            self._columns = list(table)
             if not self._size() and self._frame is None:
-                self._append(self._lines.head(names))
-        elif self._columns != names:
-            what = f"has the columns {self._columns}, but the rows to be written {names}"
-            raise ConnectorError(f"{self.name}: {what}", "columns differ")
+                self._append(self._lines.head(self._columns))
+        check_columns(self.name, self._columns, table)
         self._append(self._lines.body(table))
 
     def _replace(self) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import os
-import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,14 +16,11 @@ from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing
-from connectors.outputs.results import check_link, columns_of, make_directory, sync_directory
+from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, steps
+from connectors.outputs.results import check_columns, check_link, columns_of, make_directory, sync_directory
 from connectors.registry import Setting
 from connectors.text.compression import Compressor
 
-_SPANS = {"date": 86_400_000, "hour": 3_600_000}
-"""Milliseconds of event time per folder."""
-_FOLDERS = ("", "dt=*", os.path.join("dt=*", "hour=*"))
-_UNFINISHED = ".inprogress"
 _ROWS = 1024  # most rows formatted at once, because a part may end within them
 
 
@@ -60,7 +54,7 @@ class Part:
     @property
     def unfinished(self) -> str:
         """Name while the part is being written."""
-        return self.path + _UNFINISHED
+        return self.path + UNFINISHED
 
 
 class PartsSink(FileSink):
@@ -92,9 +86,9 @@ class PartsSink(FileSink):
 
     def __init__(self, path: str, options: Options, setting: Setting, suffix: str) -> None:
         self._most = options.integer("rotate_bytes", 0, 1)
-        self._by = options.one_of("partition_by", _SPANS)
+        self._by = options.one_of("partition_by", SPANS)
         super().__init__(path, options, setting)
-        self._suffix = suffix
+        self._files = PartFiles(path, suffix)
         self._columns: list[str] | None = None
         self._parts: dict[str, Part] = {}  # by folder
         self._finished: dict[str, int] = {}  # number of finished parts, by folder
@@ -132,8 +126,8 @@ class PartsSink(FileSink):
             self.write(table)
             return
         self._check_columns(table)
-        spans = np.asarray(times, np.int64) // _SPANS[self._by]
-        for rows in self._steps(spans):
+        spans = np.asarray(times, np.int64) // SPANS[self._by]
+        for rows in steps(spans, self._latest):
             latest = int(spans[rows].max())
             if self._latest is None or latest > self._latest:
                 self._latest = latest
@@ -141,28 +135,12 @@ class PartsSink(FileSink):
             part, found = _rows(table, rows.start, rows.stop), np.unique(spans[rows]).tolist()
             for span in found:
                 here = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
-                self._append(self._folder(span), span, here)
-
-    def _steps(self, spans: NDArray[np.int64]) -> Iterator[slice]:
-        """Yield the rows between which the latest time span advances."""
-        latest = np.maximum.accumulate(spans)
-        if self._latest is not None:
-            latest = np.maximum(latest, self._latest)
-        starts = [0, *(np.flatnonzero(np.diff(latest)) + 1).tolist(), len(spans)]
-        yield from (slice(a, b) for a, b in pairwise(starts) if a < b)
-
-    def _folder(self, span: int) -> str:
-        moment = str(np.datetime64(span * _SPANS[str(self._by)], "ms"))
-        day = f"dt={moment.partition('T')[0]}"
-        return day if self._by == "date" else os.path.join(day, f"hour={moment.partition('T')[2][:2]}")
+                self._append(folder_of(span, self._by), span, here)
 
     def _check_columns(self, table: Results) -> None:
         self._replace()
-        names = list(table)
-        self._columns = self._columns or names
-        if self._columns != names:
-            what = f"has the columns {self._columns}, but the rows to be written {names}"
-            raise ConnectorError(f"{self.name}: {what}", "columns differ")
+        self._columns = self._columns or list(table)
+        check_columns(self.name, self._columns, table)
 
     def _append(self, folder: str, span: int, table: Results) -> None:
         """Append rows to the part of a folder, and begin new parts where they do not fit."""
@@ -197,9 +175,8 @@ class PartsSink(FileSink):
         return n, data
 
     def _begin(self, folder: str, span: int) -> Part:
-        directory = os.path.join(self.name, folder) if folder else self.name
-        name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
-        part = Part(os.path.join(directory, name), span)
+        part = Part(self._files.path(folder, self._finished.get(folder, 0)), span)
+        directory = os.path.dirname(part.path)
         with writing(part.path):
             make_directory(directory)
         self._unsynced.add(directory)
@@ -282,17 +259,16 @@ class PartsSink(FileSink):
         self._columns, self._latest = position["columns"], position["latest"]
         self._finished, self._parts, self._complete = dict(position["finished"]), {}, []
         for folder, about in position["parts"].items():
-            name = f"part-{self._finished.get(folder, 0):05d}{self._suffix}"
-            path = os.path.join(self.name, folder, name) if folder else os.path.join(self.name, name)
+            path = self._files.path(folder, self._finished.get(folder, 0))
             part = Part(path, int(about["span"]), int(about["size"]), int(about["rows"]), int(about["durable"]))
             self._restore(part)
             self._parts[folder] = part
         kept = {part.unfinished for part in self._parts.values()}
-        for path, folder, number in self._files():
-            if path not in kept and (number >= self._finished.get(folder, 0) or _UNFINISHED in path[-15:]):
+        for path, folder, number in self._files.found():
+            if path not in kept and (number >= self._finished.get(folder, 0) or UNFINISHED in path[-15:]):
                 with writing(path):
                     os.remove(path)
-        self._remove_folders()
+        self._files.remove_empty_folders()
         self._touched, self._fresh, self._durable = True, False, self._state()
 
     def _restore(self, part: Part) -> None:
@@ -307,32 +283,14 @@ class PartsSink(FileSink):
                 raise ConnectorError(f"{part.unfinished}: {what}", "changed")
             self._cut(part)
 
-    def _files(self) -> list[tuple[str, str, int]]:
-        """Return path, folder and number of the parts in the directory."""
-        form = re.compile(rf"part-(\d{{5,}}){re.escape(self._suffix)}(?:{re.escape(_UNFINISHED)}(?:\.tmp)?)?")
-        found = []
-        for folders in _FOLDERS:
-            for path in sorted(glob.glob(os.path.join(glob.escape(self.name), folders, "part-*"))):
-                if match := form.fullmatch(os.path.basename(path)):
-                    folder = os.path.relpath(os.path.dirname(path), self.name)
-                    found.append((path, "" if folder == "." else folder, int(match[1])))
-        return found
-
-    def _remove_folders(self) -> None:
-        """Remove folders of partitions that are empty."""
-        for folders in (_FOLDERS[2], _FOLDERS[1]):
-            for path in glob.glob(os.path.join(glob.escape(self.name), folders)):
-                if not os.listdir(path):
-                    os.rmdir(path)
-
     def _replace(self) -> None:
         self._touched = True
         if self._fresh:
             self._fresh = False
-            for path, _, _ in reversed(self._files()):
+            for path, _, _ in reversed(self._files.found()):
                 with writing(path):
                     os.remove(path)
-            self._remove_folders()
+            self._files.remove_empty_folders()
 
     def close(self) -> None:
         """Complete all parts, unless a write failed."""

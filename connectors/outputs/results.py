@@ -175,6 +175,43 @@ def columns_of(table: Results) -> list[Sequence[Any]]:
     return columns
 
 
+def check_columns(name: str, known: Iterable[str], table: Results) -> None:
+    """Raise an error if a table has other columns than the ones before.
+
+    Raises
+    ------
+    ConnectorError
+        If it does.
+    """
+    known = list(known)
+    if list(table) != known:
+        what = f"has the columns {known}, but the rows to be written {list(table)}"
+        raise ConnectorError(f"{name}: {what}", "columns differ")
+
+
+class HeldRows(dict[str, list[Any]]):
+    """Rows that wait to be written, as columns of flat values.
+
+    Parameters
+    ----------
+    names
+        Names of the columns.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__({name: [] for name in names})
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.values()), ()))
+
+    def add(self, columns: Iterable[Sequence[Any]]) -> None:
+        """Add rows as from `flat_columns`."""
+        for held, column in zip(self.values(), columns, strict=True):
+            held += column
+
+
 def flat_columns(table: Results) -> list[Sequence[Any]]:
     """Return columns with one value per cell: nested values are written as JSON."""
     return [_flat(column) for column in columns_of(table)]

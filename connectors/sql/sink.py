@@ -11,7 +11,7 @@ from typing import Any
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import are_results, flat_columns
+from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns
 from connectors.registry import Setting
 from connectors.sql.postgres import connect, working
 from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
@@ -63,7 +63,7 @@ class SqlSink(Sink):
         self._table = ".".join(map(quoted, self._parts))
         self._fresh, self._overwrite, self._touched = not setting.resume, setting.overwrite, False
         self._rows = 0
-        self._held: dict[str, list[Any]] | None = None
+        self._held: HeldRows | None = None
         self._connect(url, options)
         try:
             self._names = self._found_names()
@@ -104,13 +104,10 @@ class SqlSink(Sink):
         """Buffer rows; insert them if there are many."""
         self._touched = True
         if self._held is None:
-            self._held = {name: [] for name in table}
-        if list(table) != list(self._held):
-            what = f"has columns {list(self._held)}, but the rows given {list(table)}"
-            raise ConnectorError(f"{self.name}: {what}", "columns differ")
-        for held, column in zip(self._held.values(), flat_columns(table), strict=True):
-            held += column
-        if len(next(iter(self._held.values()), ())) >= _PART_ROWS:
+            self._held = HeldRows(table)
+        check_columns(self.name, self._held, table)
+        self._held.add(flat_columns(table))
+        if self._held.n >= _PART_ROWS:
             self._insert()
 
     def flush(self) -> None:
@@ -119,8 +116,8 @@ class SqlSink(Sink):
         self._insert()
 
     def _insert(self) -> None:
-        held = self._held or {}
-        n = len(next(iter(held.values()), ()))
+        held = self._held or HeldRows(())
+        n = held.n
         if not (n or self._fresh):
             return
         numbers = list(range(self._rows, self._rows + n))
@@ -138,7 +135,7 @@ class SqlSink(Sink):
         self._fresh, self._rows = False, self._rows + n
         if held:
             self._names = list(columns)
-            self._held = {name: [] for name in held}
+            self._held = HeldRows(held)
 
     def _replace(self, cursor: Any, names: list[str] | None) -> None:
         """Delete the rows of an earlier run; replace its table if that has other columns and may be replaced."""
