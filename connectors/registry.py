@@ -112,49 +112,26 @@ _SQL_MEANING = ("table", "query", "cursor", *_MEANING)
 
 # In the order of messages and help.
 _table = [
-    Connector("csv", "text.csv:open_csv", "text.csv:write_csv", suffixes=(".csv",), piped=True),
-    Connector("tsv", "text.csv:open_tsv", "text.csv:write_tsv", suffixes=(".tsv",), piped=True),
+    Connector("csv", "text.csv:open_csv", "text.csv:write_csv", (".csv",), piped=True),
+    Connector("tsv", "text.csv:open_tsv", "text.csv:write_tsv", (".tsv",), piped=True),
     Connector(
-        "jsonl",
-        "text.json:open_json",
-        "text.json:write_json",
-        suffixes=(".jsonl", ".ndjson", ".json"),
-        aliases=("json",),
-        piped=True,
+        "jsonl", "text.json:open_json", "text.json:write_json", (".jsonl", ".ndjson", ".json"), ("json",), piped=True
     ),
     Connector(
-        "libsvm",
-        "text.libsvm:open_libsvm",
-        suffixes=(".libsvm", ".svmlight", ".svm"),
-        aliases=("svmlight",),
-        labelled=True,
+        "libsvm", "text.libsvm:open_libsvm", None, (".libsvm", ".svmlight", ".svm"), ("svmlight",), labelled=True
     ),
     Connector("arff", "text.arff:open_arff", suffixes=(".arff",), labelled=True),
+    Connector("parquet", "arrow.parquet:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
+    Connector("synthetic", "synthetic.source:open_synthetic", scheme="synthetic:", labelled=True),
     Connector(
-        "parquet",
-        "arrow.parquet:ParquetSource",
-        "arrow.parquet_sink:open_parquet",
-        suffixes=(".parquet", ".pq"),
-    ),
-    Connector(
-        "synthetic",
-        "synthetic.source:open_synthetic",
-        scheme="synthetic:",
-        labelled=True,
-    ),
-    Connector(
-        "kafka",
-        "kafka:open_source",
-        "kafka:open_sink",
+        *("kafka", "kafka:open_source", "kafka:open_sink"),
         scheme="kafka://",
         meaning=_MEANING,
         sink_options=("broker_timeout",),
     ),
     Connector("sqlite", "sql.sqlite:SqliteSource", "sql.sink:SqliteSink", scheme="sqlite:", meaning=_SQL_MEANING),
     Connector(
-        "postgresql",
-        "sql.postgres:PostgresSource",
-        "sql.sink:PostgresSink",
+        *("postgresql", "sql.postgres:PostgresSource", "sql.sink:PostgresSink"),
         scheme="postgresql://",
         aliases=("postgres://",),
         meaning=_SQL_MEANING,

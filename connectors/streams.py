@@ -177,9 +177,8 @@ class Sink(ABC):
     def position(self) -> Position:
         """Position up to which results are durable."""
 
-    @abstractmethod
     def rewind(self, position: Position) -> None:
-        """Discard everything written after `position`.
+        """Discard everything written after `position`. By default, an error says that this is not possible.
 
         Parameters
         ----------
@@ -191,6 +190,7 @@ class Sink(ABC):
         ConnectorError
             If the earlier content no longer exists.
         """
+        raise ConnectorError(f"{self.name}: cannot undo writes: write to a local file, or Parquet", "not seekable")
 
     @abstractmethod
     def close(self) -> None:

@@ -7,11 +7,10 @@ import os
 from typing import Any
 
 from connectors.arrow.rows import import_arrow
-from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing
-from connectors.outputs.results import HeldRows, check_columns, check_link, flat_columns, make_directory, sync_directory
+from connectors.outputs.results import HeldRows, check_columns, flat_columns, sync_directory
 from connectors.registry import Setting
 from connectors.streams import Sink
 
@@ -57,18 +56,10 @@ class ParquetSink(FileSink):
     def __init__(self, path: str, options: Options, setting: Setting) -> None:
         super().__init__(path, options, setting)
         self._pa = import_arrow(path)
-        self._make()
+        self._make_directory()
         self._parts = self._durable = self._count() if setting.resume else 0
         self._schema = self._last_schema()
         self._columns: HeldRows | None = None
-
-    def _make(self) -> None:
-        """Create the directory."""
-        try:
-            check_link(self.name)
-            make_directory(self.name)
-        except OSError as error:
-            raise ConnectorError(f"{self.name}: cannot be made a directory for parts: {error.strerror}") from error
 
     def _part(self, number: int) -> str:
         return os.path.join(self.name, f"part-{number:06d}.parquet")

@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import LineWriter, check_columns, check_link, check_replaced, names_in, sync_directory
+from connectors.outputs.results import (
+    LineWriter,
+    check_columns,
+    check_link,
+    check_replaced,
+    make_directory,
+    names_in,
+    sync_directory,
+)
 from connectors.registry import Setting, is_pipe
 from connectors.streams import Sink
 from connectors.text.compression import ZIP_SUFFIX, Compressor, codec_of_name
@@ -44,6 +52,14 @@ class FileSink(Sink):
         """Raise an error if the sink would replace a file that does not look like results."""
         if self._fresh and not self._overwrite:
             check_replaced(self.name)
+
+    def _make_directory(self) -> None:
+        """Create the directory of parts."""
+        try:
+            check_link(self.name.rstrip("/"))
+            make_directory(self.name)
+        except OSError as error:
+            raise ConnectorError(f"{self.name}: cannot be made a directory for parts: {error.strerror}") from error
 
     def _check_left(self, n: int, there: int, unit: str) -> None:
         """Raise an error if fewer than n bytes or parts exist."""
@@ -179,11 +195,6 @@ class OutputPipe(Sink):
     def position(self) -> Position:
         """Number of bytes written."""
         return {"bytes": self._written}
-
-    def rewind(self, position: Position) -> None:
-        """Raise an error."""
-        what = "cannot undo writes; write to a file instead"
-        raise ConnectorError(f"{self.name}: {what}", "not seekable")
 
     def close(self) -> None:
         """Close the file. Standard output stays open."""

@@ -17,7 +17,7 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing
 from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, steps
-from connectors.outputs.results import check_columns, check_link, columns_of, make_directory, sync_directory
+from connectors.outputs.results import check_columns, columns_of, make_directory, sync_directory
 from connectors.registry import Setting
 from connectors.text.compression import Compressor
 
@@ -98,11 +98,7 @@ class PartsSink(FileSink):
         self._complete: list[Part] = []
         self._is_torn = False  # whether a write failed
         self._unsynced = set[str]()  # directories with new names
-        try:
-            check_link(path.rstrip("/"))
-            make_directory(path)
-        except OSError as error:
-            raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._make_directory()
         self._durable = self._state()
 
     @property

@@ -51,10 +51,13 @@ def check_replaced(path: str) -> None:
         If the path exists and does not look like results.
     """
     if not is_replaceable(path):
-        raise ConnectorError(
-            f"{path}: exists and does not look like results of streamsvm: give another name, or replace it with "
-            "--set overwrite=true (in Python overwrite=True)"
-        )
+        raise foreign(path)
+
+
+def foreign(name: str) -> ConnectorError:
+    """Return the error that something exists and does not look like results."""
+    what = "exists and does not look like results of streamsvm: give another name, or replace it with"
+    return ConnectorError(f"{name}: {what} --set overwrite=true (in Python overwrite=True)")
 
 
 def check_link(path: str) -> None:

@@ -17,10 +17,10 @@ from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import TextSink
-from connectors.outputs.results import LineWriter, are_results, names_in
+from connectors.outputs.results import LineWriter, are_results, foreign, names_in
 from connectors.registry import Setting
 from connectors.remote.files import WEB, attempt
-from connectors.remote.store import failure, filesystem
+from connectors.remote.store import asking, filesystem
 from connectors.streams import Sink
 
 T = TypeVar("T")
@@ -75,11 +75,9 @@ class Place:
         """
 
         def asked() -> T:
-            try:
+            with asking(self._url):
                 self.system.invalidate_cache()
                 return request()
-            except Exception as error:
-                raise failure(self._url, error) from error
 
         return attempt(self.name, asked)
 
@@ -113,7 +111,7 @@ class RemoteTextSink(Sink):
     def check_replaced(self) -> None:
         """Raise an error if the object exists and does not look like results."""
         if not self._overwrite and self._place.exists() and not any(map(are_results, names_in(self._url))):
-            raise _foreign(self.name)
+            raise foreign(self.name)
 
     def write(self, table: Results) -> None:
         """Write rows."""
@@ -129,10 +127,6 @@ class RemoteTextSink(Sink):
     def position(self) -> Position:
         """Nothing is durable before the end."""
         return {}
-
-    def rewind(self, position: Position) -> None:
-        """Raise an error."""
-        raise ConnectorError(f"{self.name}: cannot undo writes; write Parquet instead", "not seekable")
 
     def close(self) -> None:
         """Upload the object. If this fails, the error names the local file, which is kept."""
@@ -155,7 +149,7 @@ class RemoteTextSink(Sink):
 class RemoteParquetSink(ParquetSink):
     """A directory of parts in a store. Each part appears as a whole."""
 
-    def _make(self) -> None:
+    def _make_directory(self) -> None:
         self._place = Place(self.name)
         self.name = self._place.name
         self._made = not self._existing()
@@ -200,9 +194,4 @@ class RemoteParquetSink(ParquetSink):
                 except self._pa.ArrowException:
                     names = []
                 if not are_results(names):
-                    raise _foreign(self.name)
-
-
-def _foreign(name: str) -> ConnectorError:
-    what = "exists and does not look like results of streamsvm: give another name, or replace it with"
-    return ConnectorError(f"{name}: {what} --set overwrite=true (in Python overwrite=True)")
+                    raise foreign(self.name)

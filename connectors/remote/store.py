@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -53,11 +55,20 @@ def filesystem(url: str) -> tuple[Any, str]:
         package = PACKAGES[scheme]
         raise ConnectorError(f"{name}: needs {package}: pip install {package}", f"no {package}") from error
     except Exception as error:
-        raise failure(url, error) from error
+        raise _failure(url, error) from error
     return system, path
 
 
-def failure(url: str, error: Exception) -> Exception:
+@contextlib.contextmanager
+def asking(url: str) -> Iterator[None]:
+    """Convert the error of a request: to a `TransientError`, or a `ConnectorError` that names the URL."""
+    try:
+        yield
+    except Exception as error:
+        raise _failure(url, error) from error
+
+
+def _failure(url: str, error: Exception) -> Exception:
     """Return the error of a failed request: transient or not."""
     kind, name = type(error).__name__, printable(url)
     text = without_secrets(error).replace(url, name)
@@ -82,12 +93,10 @@ def list_files(url: str) -> list[tuple[str, int, float]]:
     system, path = attempt(name, lambda: filesystem(url))
 
     def listed() -> dict[str, Any]:
-        try:
+        with asking(url):
             system.invalidate_cache()
             find = system.find if url.endswith("/") else system.glob
             return dict(find(path, detail=True))
-        except Exception as error:
-            raise failure(url, error) from error
 
     found = {path: about for path, about in attempt(name, listed).items() if about["type"] == "file"}
     start = url.rstrip("/").removesuffix(path.rstrip("/"))  # scheme, host and credentials
@@ -115,11 +124,9 @@ class StoreFile(RemoteFile):
 
     def _look(self) -> tuple[int, str]:
         """Return size and version."""
-        try:
+        with asking(self._url):
             self._system.invalidate_cache()
             about = self._system.info(self._path)
-        except Exception as error:
-            raise failure(self._url, error) from error
         if about["type"] == "directory":
             what = "is a directory: end the URL in / to read its files"
             raise ConnectorError(f"{self.name}: {what}", "directory")
@@ -129,10 +136,8 @@ class StoreFile(RemoteFile):
         return size, version if key in _UNIQUE else f"{size} bytes, {version}"
 
     def _fetch(self, start: int, n: int) -> bytes:
-        try:
+        with asking(self._url):
             data = bytes(self._system.cat_file(self._path, start=start, end=start + n))
-        except Exception as error:
-            raise failure(self._url, error) from error
         self._check(self._look()[1])
         if len(data) != n:
             raise TransientError(f"the answer has {len(data)} bytes instead of {n}")

@@ -11,7 +11,7 @@ from typing import Any
 from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns
+from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns, foreign
 from connectors.registry import Setting
 from connectors.sql.postgres import connect, working
 from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
@@ -95,10 +95,7 @@ class SqlSink(Sink):
         """Raise an error if the sink would replace a table that does not look like results."""
         names = self._names
         if self._fresh and not self._overwrite and names and not (names[0] == NUMBER and are_results(names[1:])):
-            raise ConnectorError(
-                f"{self.name}: exists and does not look like results of streamsvm: give another name, or replace it "
-                "with --set overwrite=true (in Python overwrite=True)"
-            )
+            raise foreign(self.name)
 
     def write(self, table: Results) -> None:
         """Buffer rows; insert them if there are many."""
