@@ -152,7 +152,7 @@ class PerKey(RunConfig, KeyOptions):
         (
             *("field", "consumer_group", "repartition", "prior_model", "key_ttl"),
             *("source", "label", "time", "time_unit", "time_format", "ignore", "at_end"),
-            *("label_source", "join", "label_timeout", "model", "params", "out", "dead_letter"),
+            *("flatten", "lists", "label_source", "join", "label_timeout", "model", "params", "out", "dead_letter"),
             *("checkpoint", "checkpoint_every", "metrics_port", "quiet", "config"),
         )
     )

@@ -20,6 +20,7 @@ from streamsvm.run.options import option_of
 from streamsvm.run.start import model_of
 
 if TYPE_CHECKING:
+    from connectors.columns.nested import Flattening
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import Worker
     from streamsvm.run.prometheus import Metric
@@ -73,6 +74,7 @@ def check(config: PerKey) -> None:
     if state.exists() and not state.is_dir():
         raise SetupError(f"--checkpoint {state}: is not a directory")
     topics_of(config)
+    _flattening(config)
 
 
 def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
@@ -167,7 +169,8 @@ def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
         on_producer_error=lambda *_: False,
     )
     labels, out, rejected = (topics.get(name) for name in ("label_source", "out", "dead_letter"))
-    stream = Stream(topics["source"], str(config.field), labels, out, rejected, bool(config.repartition))
+    flat = _flattening(config)
+    stream = Stream(topics["source"], str(config.field), labels, out, rejected, bool(config.repartition), flat)
     try:
         with refusing():
             return Worker(app, stream, keyed)
@@ -175,6 +178,17 @@ def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
         raise UnreachableError(f"kafka topic {stream.topic}: {error.args[0].str()}") from error
     except QuixException as error:
         raise SetupError(f"kafka topic {stream.topic}: {error}") from error
+
+
+def _flattening(config: PerKey) -> Flattening:
+    """Return the conversion of nested events, as in `run`."""
+    from connectors.columns.nested import Flattening
+    from connectors.notices import Notices
+
+    options = Options(config.urls["source"].path, {"flatten": config.flatten, "lists": config.lists})
+    with refusing():
+        roles = (config.field, config.label, config.time, config.join)
+        return Flattening(options, config.ignore or (), roles, Notices())
 
 
 def _without_formats(record: logging.LogRecord) -> bool:

@@ -16,6 +16,7 @@ import orjson
 from quixstreams import message_context
 
 from connectors.columns.cells import shown
+from connectors.columns.nested import Flattening
 from connectors.kafka.producer import too_large, without_value
 from streamsvm.core.clock import working_time
 from streamsvm.keyed.classifier import KeyedClassifier
@@ -42,6 +43,8 @@ class Stream:
         The topics of predictions and of rejected records; None for no output.
     repartition
         Whether record keys differ from event keys, so that events go through a repartitioned topic.
+    flattening
+        Conversion of nested events to flat ones. None: nested values are rejected.
     """
 
     topic: str
@@ -50,11 +53,24 @@ class Stream:
     out: str | None = None
     rejected: str | None = None
     repartition: bool = False
+    flattening: Flattening | None = None
 
     @property
     def topics(self) -> list[str]:
         """The names of all topics."""
         return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
+
+    def event(self, value: bytes | None) -> dict[str, Any]:
+        """Return the event in a record, without nested values.
+
+        Raises
+        ------
+        ValueError
+            If the value is not a JSON object, or cannot be flattened.
+        """
+        event = read_event(value)
+        is_nested = any(type(item) in (dict, list) for item in event.values())
+        return event if self.flattening is None or not is_nested else self.flattening.row(event)
 
     def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
         """Remove the key from an event and return it; the record key and the field must agree."""
@@ -120,7 +136,7 @@ class Handler:
         context, keyed = message_context(), self._keyed
         topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)
         try:
-            event = read_event(value)
+            event = self._stream.event(value)
             name = self._stream.take_key(event, key)
             if topic == self._stream.labels:
                 event = self._label_of(event)

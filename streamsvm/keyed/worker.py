@@ -197,7 +197,7 @@ def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable
     events, reasons = [], []
     for record in records:
         try:
-            event = read_event(record.value())
+            event = stream.event(record.value())
         except ValueError:
             continue
         events.append(event)

@@ -23,7 +23,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import KafkaConsumer
 
+from connectors.columns.nested import Flattening
 from connectors.errors import ConnectorError
+from connectors.notices import Notices
+from connectors.options import Options
 from streamsvm import CPMClassifier
 from streamsvm.cli.per_key import _connection
 from streamsvm.core import clock
@@ -319,8 +322,8 @@ def handler(monkeypatch):
     sent, place = [], SimpleNamespace(topic="events", partition=0, offset=0)
     monkeypatch.setattr("streamsvm.keyed.handler.message_context", lambda: place)
 
-    def make(live=None):
-        stream, keyed = Stream("events", FIELD, rejected="aside"), KeyedClassifier(CPMClassifier(), label=LABEL)
+    def make(live=None, **more):
+        stream, keyed = Stream("events", FIELD, rejected="aside", **more), KeyedClassifier(CPMClassifier(), label=LABEL)
         send = lambda topic, value, key, partition: sent.append(json.loads(value))  # noqa: E731
         return Handler(stream, keyed, live or Live(keyed), send, {"aside": 1_000_000})
 
@@ -333,6 +336,19 @@ def test_a_nested_label_is_refused_as_in_other_runs(handler):
     make().take(json.dumps(nested).encode(), b"c1", 0, None, None)
     [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
+
+
+def test_nested_events_are_flattened(handler):
+    make, sent = handler
+    seen = []
+    live = SimpleNamespace(step=lambda _, event, __: seen.append(event) or {"prediction": "up", "score": 1.0})
+    flattening = Flattening(Options("events", {"flatten": 2}), (), (FIELD, LABEL), Notices())
+    taken = make(live, flattening=flattening)
+    for event in ({"a": {"b": 1.0, "c": [1]}, LABEL: "up"}, {"a": {"b": {"d": {}}}}):
+        taken.take(json.dumps({FIELD: "c1"} | event).encode(), b"c1", 0, None, None)
+    assert seen == [{"a.b": 1.0, "a.c.length": 1, LABEL: "up"}]
+    [rejected] = sent
+    assert "flatten=3" in rejected["reason"]
 
 
 def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
