@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import math
-import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,8 +18,6 @@ from connectors.events import Batch, LateLabels, Origins, Position
 from connectors.progress import BatchProgress, place_of
 from connectors.streams import Source
 
-_LOOK_S = 0.05  # seconds between polls of a stream at its end while the other has data
-_NOTHING = np.zeros(0, np.int64)
 _SOUND = frozenset({str, int, bool})  # types whose values are never missing
 
 
@@ -127,9 +124,8 @@ class JoinedSource(Source):
     def __iter__(self) -> Iterator[Batch]:
         events, labels = self._sides
         while True:
-            busy = bool(len(events) or len(labels))
             for side in self._sides:
-                side.fill(patient=not busy)
+                side.fill()
             if events.ended and labels.ended and not len(events) + len(labels):
                 return
             batch = self._next()
@@ -196,12 +192,8 @@ class _Side:
         self._progress = self._after = self._at = progress  # before and after the current batch, and now
         self._clock = clock
         self._batches: Iterator[Batch] | None = None
-        self._batch: Batch | None = None
-        self._taken = 0
-        self._said: set[int] = set()
-        self._all_times = _NOTHING
         self.ended = self._is_idle = False
-        self._looked = -math.inf
+        self._take_in(None)
 
     def __len__(self) -> int:
         return len(self._all_times) - self._taken
@@ -229,21 +221,16 @@ class _Side:
         self._source.seek(progress.at)
         self._begin(progress, position["clock"])
 
-    def fill(self, *, patient: bool) -> None:
-        """Fetch a batch if the current one is used up.
-
-        A stream at its end is polled at intervals unless `patient`.
-        """
-        now = time.monotonic()
-        if len(self) or self.ended or (self._is_idle and not patient and now - self._looked < _LOOK_S):
+    def fill(self) -> None:
+        """Fetch a batch if the current one is used up."""
+        if len(self) or self.ended:
             return
         self._progress = self._after
         if self._batches is None:
             self._batches = iter(self._source)
         batch = next(self._batches, None)
-        self._looked = time.monotonic()
         if batch is None:
-            self.ended, self._batch = True, None
+            self.ended = True
             self._take_in(None)
             return
         at_end = self._source.is_at_end
@@ -252,7 +239,8 @@ class _Side:
         self._take_in(rest.without(self._unfit(rest)))
 
     def _take_in(self, batch: Batch | None) -> None:
-        self._batch, self._taken, self._said = batch, 0, set()
+        self._batch, self._taken = batch, 0
+        self._said: set[int] = set()
         times = np.asarray([] if batch is None or batch.times is None else batch.times, np.int64)
         if self._clock is not None:
             times = np.maximum(times, self._clock)
@@ -261,7 +249,7 @@ class _Side:
     def _unfit(self, batch: Batch) -> dict[int, str]:
         """Return why records cannot be joined, by row."""
         keys, bad = [None] * len(batch) if batch.keys is None else batch.keys, {}
-        if len(batch) and _are_sound(keys) and (not self._labelled or _are_sound(batch.labels)):
+        if _are_sound(keys) and (not self._labelled or _are_sound(batch.labels)):
             return {}
         for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):
             if key is None or not isinstance(key, Hashable):

@@ -29,13 +29,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 _SLACK_S = 30.0  # for a mutant, in addition to three times the time of all its tests
 _HEAVY = "numpy numba scipy.sparse scipy.optimize pyarrow.parquet pandas river.base hypothesis orjson kafka sklearn"
 
 _POWER = "tests/faults/test_power.py::test_"
 _SINKS = ("tests/connectors/outputs/test_files.py", f"{_POWER}rows_that_a_sink_has_flushed_are_durable")
-_LATE = ("tests/delayed/test_join.py", "tests/delayed/test_classifier.py", "tests/delayed/test_budget.py")
+_LATE = (
+    "tests/delayed/test_join.py",
+    "tests/delayed/test_learning.py::test_single_events_and_labels_give_what_steps_give",
+    "tests/delayed/test_classifier.py",
+)
 _BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/kafka/test_ambiguous.py")
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
@@ -48,6 +54,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
     "join": ("streamsvm/delayed/join.py", _LATE),
     "store": ("streamsvm/delayed/store.py", _LATE),
+    "label_join": ("streamsvm/delayed/label_join.py", _LATE[:1]),
+    "single_join": ("streamsvm/delayed/single_join.py", _LATE[1::-1]),
     "archive": (
         "streamsvm/models/archive.py",
         ("tests/test_models.py", "tests/test_hostile_files.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
@@ -56,7 +64,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "transactions": ("connectors/kafka/transactions.py", _BROKER),
 }
 """File and tests of each module."""
-
+_KERNELS = ("label_join", "single_join")
+"""Modules of compiled code in `streamsvm.delayed`, which their mutants' tests interpret."""
 
 _KINDS = frozenset({"expr_stmt", "atom_expr", "return_stmt", "raise_stmt", "del_stmt", "yield_expr"})
 _REPLACED = {
@@ -185,12 +194,61 @@ class Trial:
             for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "streamsvm", "connectors")]:
                 del sys.modules[name]
             sys.modules["__main__"] = ModuleType("__main__")  # processes of tests would import this program
+            import hypothesis
             import pytest
 
+            if self.path.stem in _KERNELS:
+                interpret()
+            phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # nobody reads the failing example
+            hypothesis.settings.register_profile("mutants", derandomize=True, deadline=None, phases=phases)
             quiet = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+            quiet.append("--hypothesis-profile=mutants")
             code = int(pytest.main([*quiet, f"--basetemp={self.place / 'tmp'}", *self.tests]))
         finally:
             os._exit(code)
+
+
+def interpret() -> None:
+    """Import the kernels of the label join as Python functions: to compile a mutant takes up to a minute."""
+    from streamsvm.core import access, entry_points, jit, signatures, simd
+    from streamsvm.core.state import State
+
+    del entry_points, signatures, simd  # imported before the decorators change
+    compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil")}
+    jit.inlined = jit.kernel = lambda function: function
+    jit.jit_holding_gil = lambda function: lambda state, packed: function(state, _Packed(packed))
+    access.columns_at = lambda start, n: np.frombuffer(start.words, np.int64, n, start.at)
+    access.values_at = lambda start, n: np.frombuffer(start.words, np.float64, n, start.at)
+    # In the interpreter, attributes of states and records would hide these numbers.
+    State.n_bytes = property(lambda state: state.number("n_bytes")[()])
+    bind = State.bind
+    State.bind = lambda state, **arrays: bind(state, **{name: _recorded(array) for name, array in arrays.items()})
+    for name in _KERNELS:
+        for entry in importlib.import_module(f"streamsvm.delayed.{name}").ENTRY_POINTS.values():
+            entry.compile()
+    vars(jit).update(compiled)
+    del access.columns_at, access.values_at
+
+
+class _Record(np.record):
+    """A record with a field named `size`."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return self["size"] if name == "size" else super().__getattribute__(name)
+
+
+def _recorded(array: Any) -> Any:
+    return array.view(np.ndarray).view(np.dtype((_Record, array.dtype))) if array.dtype.names else array
+
+
+class _Packed:
+    """Words of a call from Python, and a position in them."""
+
+    def __init__(self, words: bytes, at: int = 0) -> None:
+        self.words, self.at, self.start = words, at, self
+
+    def __add__(self, n_bytes: int) -> _Packed:
+        return _Packed(self.words, self.at + n_bytes)
 
 
 def changed_lines(source: str, changed: str) -> str:

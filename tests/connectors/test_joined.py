@@ -210,6 +210,65 @@ def test_a_live_stream_at_its_end_is_not_waited_for(live: str) -> None:
     assert found == ["a", "b", "x", "y"]
 
 
+PAUSED, IDLE = "paused", "idle"
+
+
+class Scripted(Given):
+    """A stream with empty batches, at its end or not."""
+
+    is_at_end = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._n < len(self._records):
+            self.is_at_end = self._records[self._n] == IDLE
+            if isinstance(self._records[self._n], str):
+                self._n += 1
+                yield Batch([], [], Origins({"stream": self.name}, {"line": []}), self.position)
+            else:
+                yield next(super().__iter__())
+
+
+@pytest.mark.parametrize(
+    ("events", "labels", "most", "expected"),
+    [
+        # Records that arrive late, and the next ones, count with the newest time of their stream.
+        ([("a", 9, None), ("b", 7, None)], [IDLE, ("a", 8, "x")], math.inf, ["a", "x", "b"]),
+        ([IDLE, ("a", 8, None), ("b", 10, None)], [("a", 9, "x"), ("b", 7, "y")], math.inf, ["x", "a", "y", "b"]),
+        # A stream that pauses before its end is waited for.
+        ([PAUSED, PAUSED, ("a", 1, None)], [("a", 2, "x")], math.inf, ["a", "x"]),
+        ([("a", 1, None), ("b", 3, None)], [PAUSED, PAUSED, ("a", 2, "x")], 1, ["a", "x"]),
+        # Events that arrive later count too, and labels that arrive later than the last one do not.
+        ([IDLE, IDLE, ("a", 1, None), ("b", 3, None)], [], 1, ["a"]),
+        ([("a", 1, None), ("b", 3, None)], [IDLE, IDLE, IDLE, ("a", 2, "x")], 1, ["a"]),
+    ],
+)
+def test_streams_that_pause(events: list[Any], labels: list[Any], most: float, expected: list[str]) -> None:
+    source, found = JoinedSource(Scripted("events", events), Scripted("labels", labels)), list[Any]()
+    source.most = most
+    for batch in source:
+        assert batch.late is not None
+        before = batch.late.before.tolist()
+        for i in range(len(batch) + 1):
+            found += [label for label, n in zip(batch.late.labels, before, strict=True) if n == i]
+            found += [] if batch.keys is None else batch.keys[i : i + 1]
+        source.most -= len(batch)
+    assert found == expected
+
+
+def test_rejected_records_have_a_place_among_their_neighbours(tmp_path: Path) -> None:
+    for name, text in (
+        ("e", "id,t\na,0\n,1\nb,x\nc,1\n,1\nd,9\n,9\n"),
+        ("l", "id,t,y\n,0,A\na,3,A\na,3,\na,x,A\na,3,B\n"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(text)
+    events = open_source(str(tmp_path / "e.csv"), key="id", time="t")
+    joined = JoinedSource(events, open_source(str(tmp_path / "l.csv"), key="id", time="t", label="y"))
+    found = [[(Path(r.origin["file"]).stem, r.origin["line"], r.place) for r in batch.rejected] for batch in joined]
+    of_a_c_and_two_labels = [("l", 2, -0.5), ("e", 3, 0.5), ("e", 4, 0.5), ("e", 6, 1.5), ("l", 4, 2.5), ("l", 5, 2.5)]
+    of_d = [("e", 8, 0.5)]
+    assert found == [of_a_c_and_two_labels, of_d]
+
+
 @pytest.mark.parametrize(("most", "expected"), [(0, []), (1, ["a", "x"]), (2, ["a", "x", "b", "y"])])
 def test_after_the_last_event_come_the_labels_before_the_next(most: int, expected: list[str]) -> None:
     events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
