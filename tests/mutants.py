@@ -220,9 +220,12 @@ def interpret() -> None:
     access.columns_at = lambda start, n: np.frombuffer(start.words, np.int64, n, start.at)
     access.values_at = lambda start, n: np.frombuffer(start.words, np.float64, n, start.at)
     # In the interpreter, attributes of states and records would hide these numbers.
-    State.n_bytes = property(lambda state: state.number("n_bytes")[()])
     bind = State.bind
-    State.bind = lambda state, **arrays: bind(state, **{name: _recorded(array) for name, array in arrays.items()})
+    for name, hidden in {
+        "n_bytes": property(lambda state: state.number("n_bytes")[()]),
+        "bind": lambda state, **arrays: bind(state, **{key: _recorded(array) for key, array in arrays.items()}),
+    }.items():
+        setattr(State, name, hidden)
     for name in _KERNELS:
         for entry in importlib.import_module(f"streamsvm.delayed.{name}").ENTRY_POINTS.values():
             entry.compile()
@@ -230,7 +233,7 @@ def interpret() -> None:
     del access.columns_at, access.values_at
 
 
-class _Record(np.record):
+class _Record(np.record):  # type: ignore[misc]
     """A record with a field named `size`."""
 
     def __getattribute__(self, name: str) -> Any:
