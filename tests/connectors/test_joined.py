@@ -288,3 +288,15 @@ def test_lag_and_stalls_are_those_of_both_streams() -> None:
     assert JoinedSource(Given("e", []), labels).lag == {"labels 0": 4}
     assert JoinedSource(events, Given("l", [])).lag == {"0": 3}
     assert JoinedSource(Given("e", []), Given("l", [])).lag is None
+
+
+class Telling(Given):
+    """A stream with progress, categorical features and warnings."""
+
+    fraction, categories, notices = 0.25, ("colour",), ("a warning",)
+
+
+def test_progress_and_categories_are_those_of_the_events_and_warnings_those_of_both() -> None:
+    source = JoinedSource(Telling("e", []), Telling("l", [], fraction=0.5))
+    assert (source.fraction, source.categories) == (0.25, ("colour",))
+    assert source.notices == ["a warning", "a warning"]

@@ -62,6 +62,39 @@ class Blind(Echo):
         return Answer(np.full(n, -1), np.full(n, np.nan))
 
 
+class Unsure(Echo):
+    """A model with probabilities of two classes, which are stored."""
+
+    stores_proba, single = True, None
+
+    def run(self, asked: ModelRows) -> Answer:
+        answer = super().run(asked)
+        answer.probas = np.full((len(answer.codes), 2), 0.5)
+        return answer
+
+
+class Failing(Echo):
+    """A model that fails once, before it learns or predicts."""
+
+    fails = True
+
+    def run(self, asked: ModelRows) -> Answer:
+        if self.fails:
+            self.fails = False
+            raise ArithmeticError
+        return super().run(asked)
+
+
+class Counting(Echo):
+    """A model that counts the rows that it is given."""
+
+    n_rows = 0
+
+    def run(self, asked: ModelRows) -> Answer:
+        self.n_rows += len(asked.labels)
+        return super().run(asked)
+
+
 def _dicts(features: Any, n: int) -> list[dict[Any, Any]]:
     if isinstance(features, dict):
         return [{name: column[i] for name, column in features.items()} for i in range(n)]
@@ -389,3 +422,33 @@ def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> N
     join = Join(Store(most_bytes=8 * SLOT_BYTES + 100), Echo())
     with raises(stores.TooSmall, size=SLOT_BYTES + 16 + 8 + 16):
         run(join, [("event", 1, 1, 0)], 1)
+
+
+@pytest.mark.parametrize("n_classes", [0, 2])
+def test_each_byte_of_an_event_counts(n_classes: int) -> None:
+    """A row of two numbers, a key, two words of memory, decision, alarm, and the probabilities of known classes."""
+    size, ops = 16 + 8 + 8 * (2 + 2 + n_classes), [("label", 100 + i, 0, i) for i in range(n_classes)]
+    ops += [("event", i, 0, 0) for i in range(10)]
+    for spare in (0, -1):
+        store = Store(most_bytes=len(ops) * SLOT_BYTES + 10 * size + spare)
+        run(Join(store, Unsure()), ops, 3)
+        assert store.counts["dropped"] == -spare
+
+
+def test_events_that_the_model_failed_to_predict_are_matched_but_not_learned() -> None:
+    model = Failing()
+    join = Join(Store(), model)
+    with pytest.raises(ArithmeticError):
+        run(join, [("event", 1, 1, 0)], 1)
+    run(join, [("event", 2, 2, 0), ("label", 1, 3, 0), ("label", 2, 3, 1)], 3)
+    assert [label for _, label, _ in model.log] == ["c1"]
+    assert join.store.counts["answered"] == 2
+
+
+@pytest.mark.parametrize(("relearns", "n_rows"), [(False, 4), (True, 5)])
+def test_a_label_directly_after_its_event_is_learned_in_its_row(relearns: bool, n_rows: int) -> None:
+    model = Counting()
+    events: Ops = [("event", 1, 1, 0), ("label", 1, 1, 0), ("event", 2, 2, 0), ("event", 3, 2, 0), ("label", 2, 2, 0)]
+    run(Join(Store(relearns=relearns), model), events, 5)
+    assert model.n_rows == n_rows
+    assert len(model.log) == 2

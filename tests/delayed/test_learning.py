@@ -123,10 +123,12 @@ def test_single_events_and_labels_give_what_steps_give(
     if options.pop("decides", False):
         made = [Decisions(sets=ConformalSets(0.8), costs=Costs(class_weight="balanced", abstain=0.4)) for _ in range(2)]
     models = [OwnModel(make(), proba=True) for _ in range(2)]
-    joins = [
-        Join(Store(**options), model, on_timeout=on_timeout, decisions=decisions)
-        for model, decisions in zip(models, made, strict=True)
-    ]
+
+    def begin() -> list[Join]:
+        pairs = zip(models, made, strict=True)
+        return [Join(Store(**options), model, on_timeout=on_timeout, decisions=decided) for model, decided in pairs]
+
+    joins = begin()
     for i in range(120):
         time, key = i - rng.randrange(3), str(rng.randrange(max(i - 50, 0), i + 3))
         if rng.random() < 0.55:
@@ -163,11 +165,9 @@ def test_single_events_and_labels_give_what_steps_give(
             joins[1].step(*given)
         assert joins[0].store.counts == joins[1].store.counts
         if i % 40 == 39:
-            for join in joins:
-                header, arrays = join.store.state(tmp_path)
-                join.store = Store(**options)
-                join.store.expect(class_bytes=8, learns_timeouts=on_timeout is not None)
-                join.store.restore(header, arrays, tmp_path)
+            before, joins = joins, begin()
+            for join, old in zip(joins, before, strict=True):
+                join.store.restore(*old.store.state(tmp_path), tmp_path)
     assert n_alone > 50
     states = [join.store.state(tmp_path) for join in joins]
     for header, arrays in states:
