@@ -136,13 +136,9 @@ class JoinedSource(Source):
 
     def _next(self) -> Batch:
         """Return the records of both streams whose order is final."""
-        (events, labels), n, m = self._sides, 0, 0
-        if len(events) or not events.is_awaited:
-            bound = labels.times[-1] if len(labels) else math.inf if not labels.is_awaited else -math.inf
-            n = int(np.searchsorted(events.times, bound, "right"))
-        if len(labels) or not labels.is_awaited:
-            bound = events.times[-1] if len(events) else math.inf if not events.is_awaited else -math.inf
-            m = int(np.searchsorted(labels.times, bound, "left"))
+        events, labels = self._sides
+        n = int(np.searchsorted(events.times, labels.known, "right"))
+        m = int(np.searchsorted(labels.times, events.known, "left"))
         if n > self.most:
             n = int(self.most)
             m = min(m, int(np.searchsorted(labels.times, events.times[n], "left")))
@@ -207,6 +203,14 @@ class _Side:
     def is_awaited(self) -> bool:
         """Whether the stream may still have records that precede those of the other."""
         return not (self.ended or self._is_idle)
+
+    @property
+    def known(self) -> float | np.int64:
+        """Time up to which all records have arrived, as far as the other stream waits for them."""
+        if len(self):
+            last: np.int64 = self._all_times[-1]
+            return last
+        return -math.inf if self.is_awaited else math.inf
 
     @property
     def position(self) -> Position:
@@ -287,7 +291,7 @@ def _place(batch: Batch, places: NDArray[np.int64]) -> None:
     for one in batch.rejected:
         part, number = place_of(batch.origins, one.origin)
         before = numbers.get(part, [])
-        at = bisect.bisect_left(before, (number, -1))
+        at = bisect.bisect_left(before, number, key=lambda pair: pair[0])
         one.place = before[at - 1][1] + 0.5 if at else -0.5
     batch.rejected.sort(key=lambda one: (one.place, place_of(batch.origins, one.origin)[1]))
 

@@ -16,6 +16,8 @@ from streamsvm import BSGDClassifier, CPMClassifier, DelayedClassifier, RefitCla
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import Costs
 from streamsvm.decide.decisions import Decisions
+from streamsvm.delayed import slots
+from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.protocol import Answer, Events
@@ -38,9 +40,11 @@ def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
     return X, y
 
 
-def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
+def joined(
+    model: Any, X: np.ndarray, y: list[str], cut: int, decisions: Decisions | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return predictions and scores with labels `DELAY` events late, `cut` events at a time."""
-    n, join = len(X), Join(Store(), OwnModel(model))
+    n, join = len(X), Join(Store(), OwnModel(model, proba=decisions is not None), decisions=decisions)
     answers: list[Answer] = []
     for start in range(0, n + DELAY, cut):
         now = np.arange(start, min(start + cut, n))
@@ -98,6 +102,17 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
     assert_same_knowledge(whole.model, alone)
 
 
+def test_decisions_are_the_same_however_events_come() -> None:
+    X, y = stream(240)
+    found = []
+    for cut in (17, 2_000):
+        sets, costs = ConformalSets(0.8), Costs(class_weight="balanced", abstain=0.4)
+        decided = joined(CPMClassifier(n_faces=2), X, y, cut, Decisions(sets=sets, costs=costs))
+        found.append([*decided, *sets.state().values(), costs.counts])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("make", "options"),
     [
@@ -112,9 +127,11 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
     ],
 )
 def test_single_events_and_labels_give_what_steps_give(
-    make: Callable[[], Any], options: dict[str, Any], tmp_path: Path
+    make: Callable[[], Any], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels before events, twice, late or never; missing values, strings, new names and classes; a saved store."""
+    monkeypatch.setattr(stores, "_SPARE", 4)
+    monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
     rng, options, n_alone = random.Random(3), options.copy(), 0
     on_timeout = options.pop("on_timeout", None)
     if "folder" in options:

@@ -1,0 +1,115 @@
+"""The store of pending events: invalid states are refused, and memory is freed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.delayed import segments
+from streamsvm.delayed.join import Join
+from streamsvm.delayed.store import Store
+from streamsvm.models.archive import write_archive
+from tests.delayed.test_join import SLOT_BYTES, Echo, run
+
+Saved = dict[str, Any]
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Saved:
+    """The state of a store with two closed segments of four events, and two events in the open one."""
+    monkeypatch.setattr(segments, "SEGMENT", 4)
+    store = Store()
+    run(Join(store, Echo()), [("event", 10 + i, i, 0) for i in range(10)] + [("label", 10, 10, 1)], 1)
+    header, arrays = store.state(tmp_path)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    records = store._records(arrays["open.records"])
+    return {"header": header, "arrays": arrays, "records": records, "folder": tmp_path, "store": store}
+
+
+def test_a_state_comes_back_as_it_was(saved: Saved) -> None:
+    again, store = Store(), saved["store"]
+    again.restore(saved["header"], saved["arrays"], saved["folder"])
+    assert (again.counts, again.clock) == (store.counts, store.clock)
+    assert again.segments.n_bytes == store.segments.n_bytes == 10 * 40  # a quarter of a segment is not freed
+    assert again.files == store.files == {path.name for path in saved["folder"].iterdir()}
+    assert len(again.files) == 2
+    assert again.keys(np.arange(1, 10)) == [str(key) for key in range(11, 20)]
+    assert again.rows(np.arange(1, 10))["x"].tolist() == [*range(2, 11)]
+
+
+def changed(name: str, change: int, at: int = -1) -> Callable[[Saved], None]:
+    """Change a number in the records of the open segment."""
+
+    def change_it(saved: Saved) -> None:
+        saved["records"][name][at] += change
+
+    return change_it
+
+
+def updated(kind: str, name: str, value: Callable[[Any], Any]) -> Callable[[Saved], None]:
+    """Change an entry of the header or an array."""
+
+    def update_it(saved: Saved) -> None:
+        saved[kind][name] = value(saved[kind][name])
+
+    return update_it
+
+
+def replaced_segment(saved: Saved) -> None:
+    write_archive(next(saved["folder"].iterdir()), {"class": "Other"}, {})
+
+
+def unknown_label(saved: Saved) -> None:
+    saved["arrays"]["slots.label"][0] = 1
+
+
+def label_before_all(saved: Saved) -> None:
+    saved["arrays"]["slots.label"][0] = -2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("start", -6, at=0),  # six words: a row of two, a key, a memory of two; the first starts at 0
+        changed("start", 1),
+        changed("n_words", 1),
+        changed("n_row", -3),
+        changed("n_row", -1),  # a layout of two names
+        changed("n_key", -3),
+        changed("n_key", 3 * 8),  # the words of the memory, and one more
+        changed("layout", 1),
+        changed("layout", -4),
+        unknown_label,
+        label_before_all,
+        replaced_segment,
+        updated("header", "secret", lambda secret: secret + "00"),
+        updated("header", "segments", lambda firsts: [0, 3, 8]),
+        updated("header", "segments", lambda firsts: firsts[:-1]),
+        updated("arrays", "open.data", lambda data: np.append(data, data[:1])),
+        updated("arrays", "open.data", lambda data: data[:-8]),
+        updated("arrays", "open.records", lambda records: records[:-1]),
+        updated("arrays", "open.records", lambda records: records[:, :-1]),
+        updated("arrays", "open.records", lambda records: records.astype(np.float64)),
+        updated("arrays", "open.records", lambda records: records[0]),
+    ],
+)
+def test_an_invalid_state_is_refused(saved: Saved, change: Callable[[Saved], None]) -> None:
+    change(saved)
+    with pytest.raises((ValueError, LookupError, TypeError, OSError)):
+        Store().restore(saved["header"], saved["arrays"], saved["folder"])
+
+
+def test_forgotten_events_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of a store, at any time, are those of about as many events as are remembered."""
+    monkeypatch.setattr(segments, "SEGMENT", 16)
+    store = Store(wait_ms=50)
+    join = Join(store, Echo())
+    for start in range(0, 3_000, 50):
+        run(join, [("event", i, i, 0) for i in range(start, start + 50)], 50)
+        assert store.n_bytes <= 2 * (50 + 101) * (SLOT_BYTES + 40) + 2_048 * 8
+    assert len(store.segments.all) <= 1 + 200 // 16
+    assert store.counts["waiting"] == 51
