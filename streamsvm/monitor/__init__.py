@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
     from streamsvm.monitor.feature_monitor import FeatureMonitor
-    from streamsvm.monitor.profile import ColumnProfile, PairProfile, Profile
+    from streamsvm.monitor.profile import ColumnProfile, Profile, RelationProfile
 
-__all__ = ["ColumnProfile", "ColumnState", "FeatureAlarm", "FeatureMonitor", "PairProfile", "Profile"]
+__all__ = ["ColumnProfile", "ColumnState", "FeatureAlarm", "FeatureMonitor", "Profile", "RelationProfile"]
 
 _HOMES = {
     "ColumnProfile": "profile",
     "ColumnState": "alarms",
     "FeatureAlarm": "alarms",
     "FeatureMonitor": "feature_monitor",
-    "PairProfile": "profile",
+    "RelationProfile": "profile",
     "Profile": "profile",
 }
 

@@ -21,11 +21,11 @@ class FeatureAlarm:
     Parameters
     ----------
     column
-        Name of the column; two names for "relation".
+        Name of the column; two or three names for "relation".
     kind
         "distribution"; "range" for values outside the range of the reference; "unseen" for values of a category that
         the reference does not have; "stuck" for a value that repeats; "missing"; "type" for texts in a column of
-        numbers, or the reverse; or "relation" for the correlation of two columns.
+        numbers, or the reverse; or "relation" for the correlation of two columns, or another relation of two or three.
     event
         Number of events up to the alarm.
     since
@@ -45,7 +45,7 @@ class FeatureAlarm:
     evidence: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a dict for JSON; the two names of a relation become a list."""
+        """Return a dict for JSON; the names of a relation become a list."""
         column = list(self.column) if isinstance(self.column, tuple) else self.column
         names = ("kind", "event", "since", "before", "after", "evidence")
         return {"column": column} | {name: getattr(self, name) for name in names}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -26,11 +27,12 @@ _LONGEST = 256  # longer texts are unseen values
 _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
 _LEVELS_OF_DIFFERENT = tuple(i / 12 for i in range(13))
 _FEW_CUTS = 24  # continuous columns have more, because the two kinds of levels coincide only at the median
-_SPLIT = 0.2  # least share on each side of the cut near the median
+_SPLIT = 0.2  # least share on each side of the cut near the median, and inside and outside of the middle
 
 Words: TypeAlias = "NDArray[np.uint64]"
 """Bits of events, one word per block."""
 N_EDGES = N_CUTS + 2
+MOST_RELATIONS = 320  # ten columns have 300
 _CELLS = 1 << 18  # comparisons at a time, so that they stay in the processor cache
 
 
@@ -71,8 +73,10 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile |
     cuts = np.concatenate([cuts, np.full(N_CUTS - len(cuts), cuts[-1])])
     shares = np.searchsorted(np.sort(found), cuts, side="right") / len(found)
     split = int(np.abs(shares - 0.5).argmin())
+    low, high = (int(np.abs(shares - level).argmin()) for level in (0.25, 0.75))
     is_even = _SPLIT <= shares[split] <= 1.0 - _SPLIT
-    return ColumnProfile(name, "number", 0, cuts=tuple(cuts.tolist()), split=split if is_even else -1)
+    middle = (low, high) if is_even and _SPLIT <= shares[high] - shares[low] <= 1.0 - _SPLIT else (-1, -1)
+    return ColumnProfile(name, "number", 0, cuts=tuple(cuts.tolist()), split=split if is_even else -1, middle=middle)
 
 
 @dataclass(slots=True)
@@ -84,26 +88,26 @@ class Bins:
     edges
         For numbers: the edges of bins and the ends of the range, shape (n_columns, 34); NaN for other columns.
     splits
-        Index of the edge near the median, by column.
+        Indexes of the edges near the median and the two quartiles, shape (n_columns, 3).
     codes
         For categories: the code of each text, by column.
     """
 
     edges: Floats = field(default_factory=lambda: np.zeros((0, N_EDGES)))
-    splits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    splits: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     codes: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def put(self, c: int, profile: ColumnProfile | None) -> None:
         """Set the bins of a column, or of the next one; None while they are unknown."""
         if c == len(self.edges):
             self.edges = np.concatenate([self.edges, np.full((1, N_EDGES), np.nan)])
-            self.splits = np.append(self.splits, 0)
+            self.splits = np.concatenate([self.splits, np.zeros((1, 3), np.int64)])
         self.edges[c], self.splits[c] = np.nan, 0
         self.codes.pop(c, None)
         if profile is not None and profile.kind == "number":
             cuts = np.array(profile.cuts)
             self.edges[c] = np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
-            self.splits[c] = profile.split + 1
+            self.splits[c] = np.array([profile.split, *profile.middle]) + 1
         elif profile is not None:
             self.codes[c] = dict.fromkeys(profile.others, OTHER) | {value: i for i, value in enumerate(profile.values)}
 
@@ -125,17 +129,22 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
     Returns
     -------
     counts : ndarray of shape (n_columns, n / BLOCK, WIDTH)
-    words : ndarray of shape (n_columns, n / BLOCK)
-        One bit per event: whether the number is at most the split cut.
+    words : ndarray of shape (2 * n_columns + 1, n / BLOCK)
+        One bit per event: for each column whether the number is at most the median, and whether it is between the
+        quartiles; and a row of zeros.
     """
     d, n = numbers.shape
-    counts, words = np.zeros((d, n // BLOCK, WIDTH), np.float32), np.zeros((d, n // BLOCK), np.uint64)
+    counts, words = np.zeros((d, n // BLOCK, WIDTH), np.float32), np.zeros((2 * d + 1, n // BLOCK), np.uint64)
     step = max(1, _CELLS // (N_EDGES * n))
     for start in range(0, d, step):
         part = slice(start, start + step)
         # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
         bits = _packed(numbers[part, None] <= bins.edges[part, :, None])
-        words[part] = bits[np.arange(len(bits)), bins.splits[part]]
+        median, low, high = bits[np.arange(len(bits)), bins.splits[part].T]
+        words[2 * start : 2 * (start + len(bits)) : 2], words[2 * start + 1 : 2 * (start + len(bits)) : 2] = (
+            median,
+            low ^ high,
+        )
         up_to = np.bitwise_count(bits)
         counts[part, :, :N_CUTS] = up_to[:, 1:-1].swapaxes(1, 2)
         counts[part, :, BELOW], counts[part, :, ABOVE] = up_to[:, 0], up_to[:, -1] - up_to[:, -2]
@@ -177,10 +186,36 @@ def _sums(blocks: Floats) -> Floats:
     return np.clip(sums, -_LARGEST, _LARGEST)
 
 
-def count_opposite(words: Words, pairs: Ints) -> Counts:
-    """Count the events per block in which the bits of two columns differ, shape (n_pairs, n_blocks, 1)."""
-    counts: Counts = np.bitwise_count(words[pairs[:, 0]] ^ words[pairs[:, 1]]).astype(np.float32)
+def count_odd(words: Words, relations: Ints) -> Counts:
+    """Count the events per block for which an odd number of bits is set, shape (n_relations, n_blocks, 1)."""
+    counts: Counts = np.bitwise_count(np.bitwise_xor.reduce(words[relations], axis=1)).astype(np.float32)
     return counts[:, :, None]
+
+
+def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int) -> Ints:
+    """Choose relations of two or three columns, shape (n_relations, 3): rows of words, the last one for none.
+
+    Half of the room is for pairs of medians. The others are triples of medians, pairs of a median and a middle, and
+    pairs of middles. If there are more, they are drawn at random.
+
+    Parameters
+    ----------
+    splits, middles
+        Columns with a median, and those with a middle half.
+    seed
+        Seed of the choice.
+    """
+    rng, found = random.Random(seed), dict[tuple[int, ...], None]()
+    for shapes, most in ((((2, 0),), MOST_RELATIONS // 2), (((3, 0), (1, 1), (0, 2)), MOST_RELATIONS)):
+        for _ in range(20 * MOST_RELATIONS):
+            n, k = rng.choice(shapes)
+            if len(found) == most or len(splits) < n + k:
+                continue
+            columns = rng.sample(splits, n + k)
+            if all(c in middles for c in columns[n:]):
+                bits = sorted(2 * c + (i >= n) for i, c in enumerate(columns))
+                found[tuple([*bits, -1][:3])] = None
+    return np.array(sorted(found, key=lambda bits: (bits[-1] >= 0, bits)), np.int64).reshape(-1, 3)
 
 
 def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

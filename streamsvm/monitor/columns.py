@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,19 @@ from streamsvm.monitor.bins import (
     Bins,
     Ints,
     Texts,
+    choose_relations,
     count_blocks,
-    count_opposite,
+    count_odd,
     fit_bins,
     with_reference,
 )
 from streamsvm.monitor.bounds import Floats
-from streamsvm.monitor.comparison import N_TESTS, compare, compare_pairs
-from streamsvm.monitor.profile import BELOW, GROUPS, REPEATS, TOTAL, ColumnProfile, PairProfile, Profile
+from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
+from streamsvm.monitor.profile import BELOW, GROUPS, REPEATS, TOTAL, ColumnProfile, Profile, RelationProfile
 from streamsvm.monitor.reading import join_cells
 from streamsvm.monitor.tally import BLOCK, Tally, window_sizes
 from streamsvm.names import shown
 
-MOST_PAIRS = 256
 logger = logging.getLogger("streamsvm")
 _FIRST_BLOCKS = 32  # blocks whose values choose the bins, at most half of the reference
 
@@ -44,7 +43,7 @@ class Columns:
     false_alarms
         Expected number of false alarms per event, over all tests.
     seed
-        Seed of the choice of pairs.
+        Seed of the choice of relations.
     """
 
     def __init__(self, n_events: int, relearns: bool, false_alarms: float, seed: int) -> None:
@@ -60,10 +59,10 @@ class Columns:
         self.previous = np.zeros(0)
         self.tally = Tally(self.sizes, GROUPS)
         self.watches = Watches()
-        self.pairs = np.zeros((0, 2), np.int64)
-        self.pair_profiles: list[PairProfile | None] = []
-        self.pair_tally = Tally(self.sizes, (0,))
-        self.pair_watches = Watches()
+        self.relations = np.zeros((0, 3), np.int64)  # rows of words, -1 for none
+        self.relation_profiles: list[RelationProfile | None] = []
+        self.relation_tally = Tally(self.sizes, (0,))
+        self.relation_watches = Watches()
         self.n_budgeted = 0  # columns among which the rate of false alarms is divided
 
     def __len__(self) -> int:
@@ -95,12 +94,14 @@ class Columns:
         for c, column in enumerate(profile.columns):
             self.bins.put(c, column)
         self.tally.learn_from[:] = self.tally.learn_until[:] = self.block
-        index = self.names
-        pairs = np.array([[index[a], index[b]] for a, b in (pair.columns for pair in profile.pairs)], np.int64)
-        self.add_pairs(pairs.reshape(-1, 2))
-        self.pair_profiles = list(profile.pairs)
-        self.pair_tally.learn_from[:] = self.pair_tally.learn_until[:] = self.block
-        self._set_limits(range(len(self)), range(len(self.pairs)))
+        found = [
+            [2 * self.names[name] + is_middle for name, is_middle in zip(one.columns, one.middle, strict=True)]
+            for one in profile.relations
+        ]
+        self.add_relations(np.array([[*bits, -1][:3] for bits in found], np.int64).reshape(-1, 3))
+        self.relation_profiles = list(profile.relations)
+        self.relation_tally.learn_from[:] = self.relation_tally.learn_until[:] = self.block
+        self._set_limits(range(len(self)), range(len(self.relations)))
 
     def profile(self) -> Profile:
         """Return the references; before the first one is complete, those of the events so far."""
@@ -108,8 +109,12 @@ class Columns:
         if not known:
             return self._profile_so_far()
         names = {column.name for column in known}
-        pairs = (pair for pair in self.pair_profiles if pair is not None and names.issuperset(pair.columns))
-        return Profile(self.n_blocks * BLOCK, known, tuple(pairs))
+        relations = (
+            relation
+            for relation in self.relation_profiles
+            if relation is not None and names.issuperset(relation.columns)
+        )
+        return Profile(self.n_blocks * BLOCK, known, tuple(relations))
 
     def _profile_so_far(self) -> Profile:
         """Return the distributions of the events so far, as if the reference ended here."""
@@ -117,12 +122,15 @@ class Columns:
         n_scales = len(window_sizes(n_events))
         known = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
         columns = [with_reference(profile, *self.tally.reference(c, n_scales)) for c, profile in known]
-        names, pairs = list(self.names), []
-        for p in np.flatnonzero(self.pair_tally.learn_from < self.block).tolist():
-            n, counts, design = self.pair_tally.reference(p, n_scales)
-            i, j = self.pairs[p]
-            pairs.append(PairProfile((names[i], names[j]), n, float(counts[0]), design))
-        return Profile(n_events, tuple(columns), tuple(pairs))
+        begun = np.flatnonzero(self.relation_tally.learn_from < self.block).tolist()
+        return Profile(n_events, tuple(columns), tuple(self._relation(p, n_scales) for p in begun))
+
+    def _relation(self, p: int, n_scales: int | None = None) -> RelationProfile:
+        """Return the reference of a relation."""
+        names, bits = list(self.names), [bit for bit in self.relations[p].tolist() if bit >= 0]
+        n_events, counts, design = self.relation_tally.reference(p, n_scales)
+        own = tuple(names[bit // 2] for bit in bits)
+        return RelationProfile(own, tuple(bool(bit % 2) for bit in bits), n_events, float(counts[0]), design)
 
     # Blocks -----------------------------------------------------------------------------------------------------------
 
@@ -148,26 +156,26 @@ class Columns:
 
     def _next_boundary(self) -> int:
         firsts = [at + self.n_first for at in self.first_from.values()]
-        return min([self.tally.next_boundary(), self.pair_tally.next_boundary(), *firsts])
+        return min([self.tally.next_boundary(), self.relation_tally.next_boundary(), *firsts])
 
     def _take_part(self, numbers: Floats, texts: Mapping[int, Texts]) -> tuple[list[FeatureAlarm], int]:
         """Take blocks during which no column changes its phase; return alarms and the number of events taken."""
         counts, words = count_blocks(self.bins, numbers, texts, self.previous)
         closed, children = self.tally.close(counts)
         beyond = [self.tally.beyond(windows, s) for s, windows in enumerate(closed)]
-        pair_closed, pair_children = self.pair_tally.close(count_opposite(words, self.pairs))
-        pair_beyond = [self.pair_tally.beyond(windows, s)[:, :, 0] for s, windows in enumerate(pair_closed)]
+        relation_closed, relation_children = self.relation_tally.close(count_odd(words, self.relations))
+        relation_beyond = [self.relation_tally.beyond(windows, s)[:, :, 0] for s, windows in enumerate(relation_closed)]
         if self.relearns:
-            flags = [found.any(axis=(0, 2)) for found in beyond] + [found.any(axis=0) for found in pair_beyond]
-            ends = np.concatenate([w.ends[own] for w, own in zip([*closed, *pair_closed], flags, strict=True)])
+            flags = [found.any(axis=(0, 2)) for found in beyond] + [found.any(axis=0) for found in relation_beyond]
+            ends = np.concatenate([w.ends[own] for w, own in zip([*closed, *relation_closed], flags, strict=True)])
             n = (int(ends.min(initial=1 << 40)) - self.block) * BLOCK
             if n < numbers.shape[1]:
                 return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
-        alarms = compare(self, closed, beyond) + compare_pairs(self, pair_closed, pair_beyond)
+        alarms = compare(self, closed, beyond) + compare_relations(self, relation_closed, relation_beyond)
         alarms.sort(key=lambda alarm: alarm.event)
         self._add_examples(alarms, numbers, texts)
         self.tally.commit(closed, children)
-        self.pair_tally.commit(pair_closed, pair_children)
+        self.relation_tally.commit(relation_closed, relation_children)
         self.previous = numbers[:, -1].copy()
         for c, kept in self.first.items():
             kept.append((numbers[c].copy(), texts.get(c)))
@@ -198,20 +206,17 @@ class Columns:
         for c in fitted:
             self._fit(c)
         if fitted:
-            self._begin_pairs()
+            self._begin_relations()
         ended = np.flatnonzero(self.tally.learn_until == self.block).tolist()
         for c in ended:
             profile = self.profiles[c]
             assert profile is not None
             self.profiles[c] = with_reference(profile, *self.tally.reference(c))
-        ended_pairs = np.flatnonzero(self.pair_tally.learn_until == self.block).tolist()
-        for p in ended_pairs:
-            i, j = self.pairs[p]
-            n_events, counts, design = self.pair_tally.reference(p)
-            names = list(self.names)
-            self.pair_profiles[p] = PairProfile((names[i], names[j]), n_events, float(counts[0]), design)
-        if ended or ended_pairs:
-            self._set_limits(ended, ended_pairs)
+        ended_relations = np.flatnonzero(self.relation_tally.learn_until == self.block).tolist()
+        for p in ended_relations:
+            self.relation_profiles[p] = self._relation(p)
+        if ended or ended_relations:
+            self._set_limits(ended, ended_relations)
 
     def _fit(self, c: int) -> None:
         """Choose the bins of a column from its first values, and begin to count its reference."""
@@ -234,35 +239,32 @@ class Columns:
             counts, _ = count_blocks(bins, numbers[None], own, np.full(1, np.nan))
             self.tally.learn_row(c, counts[0])
 
-    def _begin_pairs(self) -> None:
-        """Choose pairs once, and begin the references of pairs whose columns have bins."""
-        splits = [c for c, profile in enumerate(self.profiles) if profile is not None and profile.split >= 0]
-        if not len(self.pairs):
-            pairs = np.array(list(combinations(splits[:1000], 2)), np.int64).reshape(-1, 2)
-            if len(pairs) > MOST_PAIRS:
-                chosen = np.random.default_rng(self.seed).choice(len(pairs), MOST_PAIRS, replace=False)
-                pairs = pairs[np.sort(chosen)]
-            self.add_pairs(pairs)
-        for p, (i, j) in enumerate(self.pairs.tolist()):
-            if self.pair_tally.learn_from[p] > self.block and i in splits and j in splits:
-                self.pair_tally.begin(p, self.block, self.n_blocks - self.n_first)
+    def _begin_relations(self) -> None:
+        """Choose relations once, and begin the references of relations whose columns have bins."""
+        found = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
+        splits = [c for c, profile in found if profile.split >= 0]
+        middles = {c for c, profile in found if profile.middle[0] >= 0}
+        if not len(self.relations):
+            self.add_relations(choose_relations(splits, middles, self.seed))
+        known = {-1, *(2 * c for c in splits), *(2 * c + 1 for c in middles)}
+        for p, bits in enumerate(self.relations.tolist()):
+            if self.relation_tally.learn_from[p] > self.block and known.issuperset(bits):
+                self.relation_tally.begin(p, self.block, self.n_blocks - self.n_first)
 
-    def add_pairs(self, pairs: Ints) -> None:
-        """Add the pairs of columns, once."""
-        self.pairs = pairs
-        if len(pairs):
-            self.pair_profiles = [None] * len(pairs)
-            self.pair_tally.n_blocks = self.block
-            self.pair_tally.add_rows(len(pairs))
-            self.pair_watches.add(len(pairs))
+    def add_relations(self, relations: Ints) -> None:
+        """Add the relations of columns, once."""
+        self.relations = relations
+        if len(relations):
+            self.relation_profiles = [None] * len(relations)
+            self.relation_tally.n_blocks = self.block
+            self.relation_tally.add_rows(len(relations))
+            self.relation_watches.add(len(relations))
 
     def _relearn(self, alarms: Sequence[FeatureAlarm]) -> None:
         """Begin the references of columns with an alarm anew."""
-        index = {pair: p for p, pair in enumerate(map(tuple, self.pairs.tolist()))}
-        again = set()
+        again = np.flatnonzero(self.relation_watches.is_changed).tolist()
         for alarm in alarms:
             if alarm.kind == "relation":
-                again.add(index[self.names[alarm.column[0]], self.names[alarm.column[1]]])
                 continue
             c = self.names[alarm.column]
             self.profiles[c] = None
@@ -271,20 +273,20 @@ class Columns:
             self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
             self.tally.accept_all(c)
             self.watches.clear(slice(3 * c, 3 * c + 3))
-            for p in np.flatnonzero((self.pairs == c).any(axis=1)).tolist():
-                self.pair_tally.learn_from[p] = self.pair_tally.learn_until[p] = 1 << 60
-                self.pair_tally.accept_all(p)
-                self.pair_profiles[p] = None
-                self.pair_watches.clear(p)
+            for p in np.flatnonzero((self.relations >> 1 == c).any(axis=1)).tolist():
+                self.relation_tally.learn_from[p] = self.relation_tally.learn_until[p] = 1 << 60
+                self.relation_tally.accept_all(p)
+                self.relation_profiles[p] = None
+                self.relation_watches.clear(p)
         for p in again:
-            if self.pair_profiles[p] is not None:
-                self.pair_tally.begin(p, self.block, self.n_blocks)
-                self.pair_watches.clear(p)
+            if self.relation_profiles[p] is not None:
+                self.relation_tally.begin(p, self.block, self.n_blocks)
+                self.relation_watches.clear(p)
 
-    def _set_limits(self, columns: Iterable[int], pairs: Iterable[int]) -> None:
+    def _set_limits(self, columns: Iterable[int], relations: Iterable[int]) -> None:
         if len(self) > self.n_budgeted:
             self.n_budgeted = len(self) if not self.n_budgeted else 2 * len(self)
-            columns, pairs = range(len(self)), range(len(self.pairs))
+            columns, relations = range(len(self)), range(len(self.relations))
         levels = self.log_levels
         known = [c for c in columns if (profile := self.profiles[c]) is not None and profile.n_events]
         profiles = [profile for c in known if (profile := self.profiles[c]) is not None]
@@ -294,16 +296,16 @@ class Columns:
             self.tally.high[:, c, TOTAL], self.tally.low[:, c, BELOW : REPEATS + 1] = math.inf, -math.inf
             self.tally.low[:, c, TOTAL] = -math.inf
         self.tally.low[:, fixed, :REPEATS], self.tally.high[:, fixed, :REPEATS] = -math.inf, math.inf
-        known_pairs = [p for p in pairs if self.pair_profiles[p] is not None]
-        pair_profiles = [pair for p in known_pairs if (pair := self.pair_profiles[p]) is not None]
-        self.pair_tally.set_limits(known_pairs, pair_profiles, levels)
+        known_relations = [p for p in relations if self.relation_profiles[p] is not None]
+        relation_profiles = [relation for p in known_relations if (relation := self.relation_profiles[p]) is not None]
+        self.relation_tally.set_limits(known_relations, relation_profiles, levels)
         dependent = [c for c, profile in enumerate(self.profiles) if profile is not None and not profile.is_stationary]
         if dependent:
-            self.pair_tally.accept_all(np.flatnonzero(np.isin(self.pairs, dependent).any(axis=1)))
+            self.relation_tally.accept_all(np.flatnonzero(np.isin(self.relations >> 1, dependent).any(axis=1)))
 
     @property
     def log_levels(self) -> list[float]:
         """Return the logarithm of the level of a test by scale; every test repeats after a quarter of its window."""
-        n_tests = len(self.sizes) * (N_TESTS * self.n_budgeted + 2 * len(self.pairs))
+        n_tests = len(self.sizes) * (N_TESTS * self.n_budgeted + 2 * len(self.relations))
         steps = [self.sizes[0], *self.sizes[:-1]]
         return [math.log(min(self.false_alarms * step / n_tests, 0.01)) for step in steps]

@@ -22,6 +22,7 @@ from streamsvm.monitor.profile import (
     TOTAL,
     TYPE,
     ColumnProfile,
+    RelationProfile,
 )
 from streamsvm.monitor.tally import BLOCK, Closed
 
@@ -121,44 +122,66 @@ def _evidence(log_p: float, n_tests: int) -> float:
     return min(1.0, max(float(f"{math.exp(max(log_p, -690.0)) * n_tests:.3g}"), _LEAST))
 
 
-def compare_pairs(
+def compare_relations(
     columns: Columns, closed: Sequence[Closed], deviates: Sequence[NDArray[np.bool_]]
 ) -> list[FeatureAlarm]:
-    """Return the alarms of pairs of columns; none while one of the two columns has changed itself.
+    """Return the alarms of relations of columns.
+
+    A relation has none while one of its columns has changed itself, or another relation of two of its columns.
 
     Parameters
     ----------
     columns
         The columns.
     closed, deviates
-        Windows by scale, and which of them exceed the limits, shape (n_pairs, n_windows).
+        Windows by scale, and which of them exceed the limits, shape (n_relations, n_windows).
     """
-    if not columns.pair_watches.is_changed.any() and not any(own.any() for own in deviates):
+    if not columns.relation_watches.is_changed.any() and not any(own.any() for own in deviates):
         return []
     deviates = [own.copy() for own in deviates]
     for watch, raised, end in columns.watches.changes().tolist():
-        pairs = np.flatnonzero((columns.pairs == watch // 3).any(axis=1))
+        relations = np.flatnonzero((columns.relations >> 1 == watch // 3).any(axis=1))
         for own, windows in zip(deviates, closed, strict=True):
-            own[pairs] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
-    hits = columns.pair_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
-    hits.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
-    return [_pair_alarm(columns, closed[hit.scale], hit) for hit in hits]
+            own[relations] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
+    hits = columns.relation_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
+    changes, members = columns.relation_watches.changes(), columns.relations >> 1
+    alone = []
+    for hit in hits:
+        at, used = int(closed[hit.scale].ends[hit.window]), members[hit.watch][members[hit.watch] >= 0]
+        shared = np.isin(members[changes[:, 0]], used).sum(axis=1) >= 2
+        earlier = (changes[:, 1] < at) | ((changes[:, 1] == at) & (changes[:, 0] < hit.watch))
+        if not (shared & earlier & (changes[:, 2] > at)).any():
+            alone.append(hit)
+    alone.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
+    return [_relation_alarm(columns, closed[hit.scale], hit) for hit in alone]
 
 
-def _pair_alarm(columns: Columns, windows: Closed, hit: Hit) -> FeatureAlarm:
-    profile, counts = columns.pair_profiles[hit.watch], windows.counts[hit.watch, hit.window]
+def _relation_alarm(columns: Columns, windows: Closed, hit: Hit) -> FeatureAlarm:
+    profile, counts = columns.relation_profiles[hit.watch], windows.counts[hit.watch, hit.window]
     assert profile is not None
     n_events, end = windows.n_blocks * BLOCK, int(windows.ends[hit.window]) * BLOCK
     own, whole = profile.design[hit.scale], profile.design[-1]
     log_p = log_tail(counts / own, n_events / own, profile.counts / whole, profile.n_events / whole)
-    before, after = _correlation(profile.count / profile.n_events), _correlation(counts[0] / n_events)
+    shares = (profile.count / profile.n_events, float(counts[0]) / n_events)
+    before, after = (_describe(columns, profile, share) for share in shares)
     evidence = _evidence(float(log_p[0]), 2)
     return FeatureAlarm(profile.columns, "relation", end, end - n_events, before, after, evidence)
 
 
-def _correlation(opposite: float) -> dict[str, Any]:
-    """Describe the share of events on opposite sides of the medians, as the correlation of normal variables."""
-    return {"correlation": round(math.cos(math.pi * float(opposite)), 4), "opposite_sides": round(float(opposite), 4)}
+def _describe(columns: Columns, relation: RelationProfile, share: float) -> dict[str, Any]:
+    """Describe the share of events for which an odd number of conditions holds.
+
+    For two medians, these are the events on opposite sides, which tell the correlation of normal variables.
+    """
+    if len(relation.columns) == 2 and not any(relation.middle):
+        return {"correlation": round(math.cos(math.pi * share), 4), "opposite_sides": round(share, 4)}
+    conditions = []
+    for name, is_middle in zip(relation.columns, relation.middle, strict=True):
+        profile = columns.profiles[columns.names[name]]
+        assert profile is not None
+        low, high = (profile.cuts[i] for i in (profile.middle if is_middle else (profile.split, profile.split)))
+        conditions.append(f"{low:.6g} < {name} <= {high:.6g}" if is_middle else f"{name} <= {high:.6g}")
+    return {"odd_share": round(share, 4), "conditions": conditions}
 
 
 # States ---------------------------------------------------------------------------------------------------------------

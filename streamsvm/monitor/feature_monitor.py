@@ -44,9 +44,10 @@ class FeatureMonitor(Archived):
     """Detect changes of features, and problems of data quality, without labels.
 
     Each column is compared with its reference: the distribution of numbers or of categories, values out of range,
-    unseen categories, missing values, types, and values that repeat as those of a stuck sensor. For pairs of numeric
-    columns, the correlation is compared. Events are counted in windows of 64, 256, 1,024 and so on, up to half of the
-    reference. A window is tested when it closes, so an alarm comes with the last of 64 events.
+    unseen categories, missing values, types, and values that repeat as those of a stuck sensor. For numeric columns,
+    the relations of two and of three are compared, such as correlations. Events are counted in windows of 64, 256,
+    1,024 and so on, up to half of the reference. A window is tested when it closes, so an alarm comes with the last of
+    64 events.
 
     The level of each test makes the expected number of false alarms at most `false_alarms` per million events, however
     long the stream is and for all columns together, if events are exchangeable. If successive values depend on each
@@ -64,7 +65,7 @@ class FeatureMonitor(Archived):
     columns
         Names of the columns to monitor; None for all, up to 1,000.
     seed
-        Seed of the choice of pairs. At most 256 pairs are monitored.
+        Seed of the choice of relations. At most 320 relations are monitored.
 
     Attributes
     ----------
@@ -135,8 +136,8 @@ class FeatureMonitor(Archived):
         if strange := [name for name in self._wanted if name not in names]:
             raise ParameterError("columns", f"names {strange[0]!r}, which the profile does not have")
         columns = tuple(column for column in profile.columns if column.name in self._wanted)
-        pairs = tuple(pair for pair in profile.pairs if self._wanted.issuperset(pair.columns))
-        return Profile(profile.n_events, columns, pairs)
+        relations = tuple(relation for relation in profile.relations if self._wanted.issuperset(relation.columns))
+        return Profile(profile.n_events, columns, relations)
 
     @property
     def n_events(self) -> int:

@@ -15,7 +15,7 @@ from streamsvm.models.archive import DAMAGED, ArchiveError, decode_label, encode
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.tally import BLOCK, window_sizes
 
-FORMAT, VERSION = "streamsvm profile", 1
+FORMAT, VERSION = "streamsvm profile", 2
 N_CUTS = 32
 BELOW, ABOVE, REPEATS, MISSING, TYPE, TOTAL = range(N_CUTS, N_CUTS + 6)
 """Positions of counts after those of cuts or values: below and above the range (for categories: unseen, others),
@@ -48,7 +48,9 @@ class ColumnProfile:
     design
         Design effects by scale and group, the whole reference last.
     split
-        Index of the cut near the median for tests of pairs, -1 for none.
+        Index of the cut near the median for tests of relations, -1 for none.
+    middle
+        Indexes of the cuts near the quartiles, -1 for none.
     """
 
     name: Any
@@ -60,6 +62,7 @@ class ColumnProfile:
     counts: Floats = field(default_factory=lambda: np.zeros(WIDTH))
     design: Floats = field(default_factory=lambda: np.ones((1, 4)))
     split: int = -1
+    middle: tuple[int, int] = (-1, -1)
 
     @property
     def is_stationary(self) -> bool:
@@ -70,7 +73,7 @@ class ColumnProfile:
         """Return JSON."""
         own: dict[str, Any] = {"name": encode_label(self.name), "kind": self.kind, "n_events": self.n_events}
         if self.kind == "number":
-            own |= {"cuts": list(self.cuts), "split": self.split}
+            own |= {"cuts": list(self.cuts), "split": self.split, "middle": list(self.middle)}
         else:
             own |= {"values": list(self.values), "others": sorted(self.others)}
         return own | {"counts": self.counts.tolist(), "design": self.design.tolist()}
@@ -103,7 +106,8 @@ class ColumnProfile:
             cuts = [real(cut, -math.inf, math.inf) for cut in given["cuts"]]
             if len(cuts) != N_CUTS or cuts != sorted(cuts):
                 raise ArchiveError(f"column {given['name']!r} needs {N_CUTS} ascending cuts")
-            own = {"cuts": tuple(cuts), "split": whole(given["split"], -1, N_CUTS - 1)}
+            split, low, high = (whole(cut, -1, N_CUTS - 1) for cut in (given["split"], *given["middle"]))
+            own = {"cuts": tuple(cuts), "split": split, "middle": (low, high)}
         else:
             values, others = given["values"], given["others"]
             if not all(isinstance(value, str) for value in [*values, *others]) or len(values) > N_CUTS:
@@ -117,20 +121,23 @@ LEAST_EFFECTIVE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PairProfile:
-    """How often two columns are on opposite sides of their medians in the reference.
+class RelationProfile:
+    """How often an odd number of conditions about two or three columns holds in the reference.
 
     Parameters
     ----------
     columns
         The names.
+    middle
+        Whether the condition is that the value is between the quartiles; else that it is at most the median.
     n_events, count
-        Number of events, and number of those on opposite sides.
+        Number of events, and number of those for which an odd number of conditions holds.
     design
         Design effects by scale, the whole reference last.
     """
 
-    columns: tuple[Any, Any]
+    columns: tuple[Any, ...]
+    middle: tuple[bool, ...]
     n_events: int
     count: float
     design: Floats
@@ -144,15 +151,18 @@ class PairProfile:
         """Return JSON."""
         names = [encode_label(name) for name in self.columns]
         design = self.design[:, 0].tolist()
-        return {"columns": names, "n_events": self.n_events, "count": self.count, "design": design}
+        own = {"columns": names, "middle": list(self.middle)}
+        return own | {"n_events": self.n_events, "count": self.count, "design": design}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Validate and return the profile of a pair from JSON."""
-        first, second = map(decode_label, given["columns"])
+        """Validate and return the profile of a relation from JSON."""
+        columns, middle = tuple(map(decode_label, given["columns"])), tuple(one is True for one in given["middle"])
+        if not 2 <= len(columns) <= 3 or len(columns) != len(middle) or len(set(columns)) < len(columns):
+            raise ArchiveError(f"a relation of {len(columns)} columns with {len(middle)} conditions")
         n_events = whole(given["n_events"], BLOCK)
         design = _design([[effect] for effect in given["design"]], n_groups=1)
-        return cls((first, second), n_events, real(given["count"], 0.0, n_events), design)
+        return cls(columns, middle, n_events, real(given["count"], 0.0, n_events), design)
 
 
 def _design(given: Any, n_groups: int) -> Floats:
@@ -170,7 +180,7 @@ class Profile:
     ----------
     n_events
         Number of events of the reference.
-    columns, pairs
+    columns, relations
         The distributions.
 
     Examples
@@ -185,13 +195,13 @@ class Profile:
 
     n_events: int
     columns: tuple[ColumnProfile, ...] = ()
-    pairs: tuple[PairProfile, ...] = ()
+    relations: tuple[RelationProfile, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON."""
         head = {"format": FORMAT, "version": VERSION, "n_events": self.n_events}
-        columns, pairs = ([one.as_dict() for one in found] for found in (self.columns, self.pairs))
-        return head | {"columns": columns, "pairs": pairs}
+        columns, relations = ([one.as_dict() for one in found] for found in (self.columns, self.relations))
+        return head | {"columns": columns, "relations": relations}
 
     @classmethod
     def from_dict(cls, given: Any) -> Self:
@@ -214,13 +224,13 @@ class Profile:
         try:
             n_events = whole(given["n_events"], 4 * BLOCK)
             columns = tuple(map(ColumnProfile.from_dict, given["columns"]))
-            pairs = tuple(map(PairProfile.from_dict, given["pairs"]))
+            relations = tuple(map(RelationProfile.from_dict, given["relations"]))
         except ArchiveError:
             raise
         except DAMAGED as error:
             raise ArchiveError(f"the profile is damaged: {error!r}", "damaged") from error
-        _check(n_events, columns, pairs)
-        return cls(n_events, columns, pairs)
+        _check(n_events, columns, relations)
+        return cls(n_events, columns, relations)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file, atomically.
@@ -260,12 +270,13 @@ class Profile:
             raise ArchiveError(f"{os.fspath(path)}: {error}", error.reason) from error
 
 
-def _check(n_events: int, columns: Sequence[ColumnProfile], pairs: Sequence[PairProfile]) -> None:
+def _check(n_events: int, columns: Sequence[ColumnProfile], relations: Sequence[RelationProfile]) -> None:
     names = {column.name for column in columns}
     n_rows = len(window_sizes(n_events)) + 1
-    designs = [column.design for column in columns] + [pair.design for pair in pairs]
+    designs = [column.design for column in columns] + [relation.design for relation in relations]
     if len(names) < len(columns) or {len(design) for design in designs} - {n_rows}:
         raise ArchiveError(f"two columns have one name, or there are not {n_rows} design effects")
-    with_split = {column.name for column in columns if column.split >= 0}
-    if any(not with_split.issuperset(pair.columns) for pair in pairs):
-        raise ArchiveError("a pair has a column without a median")
+    known = {(column.name, False) for column in columns if column.split >= 0}
+    known |= {(column.name, True) for column in columns if min(column.middle) >= 0}
+    if any(not known.issuperset(zip(one.columns, one.middle, strict=True)) for one in relations):
+        raise ArchiveError("a relation has a column without a median or quartiles")

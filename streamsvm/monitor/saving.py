@@ -13,10 +13,10 @@ from streamsvm.models.archive import ArchiveError, decode_label, encode_label, r
 from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
 from streamsvm.monitor.columns import Columns
-from streamsvm.monitor.profile import ColumnProfile, PairProfile
+from streamsvm.monitor.profile import ColumnProfile, RelationProfile
 from streamsvm.monitor.reading import Cells, Part, join_cells
 
-_TABLES = ("tally", "watches", "pair_tally", "pair_watches")
+_TABLES = ("tally", "watches", "relation_tally", "relation_watches")
 
 
 def columns_state(columns: Columns) -> State:
@@ -24,7 +24,7 @@ def columns_state(columns: Columns) -> State:
     header = {
         "names": [encode_label(name) for name in columns.names],
         "profiles": [None if one is None else one.as_dict() for one in columns.profiles],
-        "pair_profiles": [None if one is None else one.as_dict() for one in columns.pair_profiles],
+        "relation_profiles": [None if one is None else one.as_dict() for one in columns.relation_profiles],
         "block": columns.block,
         "n_budgeted": columns.n_budgeted,
         "first_from": [[c, at] for c, at in columns.first_from.items()],
@@ -35,7 +35,7 @@ def columns_state(columns: Columns) -> State:
     }
     parts["first"] = _cells_state({str(c): join_cells(kept) for c, kept in columns.first.items() if kept})
     found, arrays = nested(parts, header)
-    return found, arrays | {"previous": columns.previous, "pairs": columns.pairs}
+    return found, arrays | {"previous": columns.previous, "relations": columns.relations}
 
 
 def restore_columns(columns: Columns, state: Saved) -> None:
@@ -45,19 +45,21 @@ def restore_columns(columns: Columns, state: Saved) -> None:
     columns.profiles = [None if one is None else ColumnProfile.from_dict(one, 0) for one in header["profiles"]]
     for c, profile in enumerate(columns.profiles):
         columns.bins.put(c, profile)
-    columns.add_pairs(_like(arrays["pairs"], columns.pairs, (len(header["pair_profiles"]), 2)))
-    columns.pair_profiles = [None if one is None else PairProfile.from_dict(one) for one in header["pair_profiles"]]
-    if len(columns.profiles) != len(columns) or len(columns.pair_profiles) != len(columns.pairs):
+    columns.add_relations(_like(arrays["relations"], columns.relations, (len(header["relation_profiles"]), 3)))
+    columns.relation_profiles = [
+        None if one is None else RelationProfile.from_dict(one) for one in header["relation_profiles"]
+    ]
+    if len(columns.profiles) != len(columns) or len(columns.relation_profiles) != len(columns.relations):
         raise ArchiveError("columns and profiles differ in number")
-    if columns.pairs.size and not 0 <= columns.pairs.min() <= columns.pairs.max() < len(columns):
-        raise ArchiveError("a pair of columns that do not exist")
+    if columns.relations.size and not -1 <= columns.relations.min() <= columns.relations.max() < 2 * len(columns):
+        raise ArchiveError("a relation of columns that do not exist")
     for name in _TABLES:
         table, own = getattr(columns, name), part_of(state, name)[1]
         for key in table.arrays:
             shape = (len(own[key]), 3) if key == "ended" else None
             setattr(table, key, _like(own[key], getattr(table, key), shape))
     columns.previous = _like(arrays["previous"], columns.previous)
-    columns.tally.n_blocks = columns.pair_tally.n_blocks = whole(header["block"])
+    columns.tally.n_blocks = columns.relation_tally.n_blocks = whole(header["block"])
     columns.n_budgeted = whole(header["n_budgeted"])
     columns.first_from = {whole(c, 0, len(columns) - 1): whole(at) for c, at in header["first_from"]}
     first = _restored_cells(part_of(state, "first"))
@@ -106,7 +108,7 @@ def restored_alarm(given: Mapping[str, Any]) -> FeatureAlarm:
     """Return the alarm of `alarm_state`."""
     names = [decode_label(name) for name in given["column"]]
     kind = given["kind"]
-    if kind not in KINDS or len(names) != (2 if kind == "relation" else 1):
+    if kind not in KINDS or not (2 <= len(names) <= 3 if kind == "relation" else len(names) == 1):
         raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
     column = tuple(names) if kind == "relation" else names[0]
     event, since = whole(given["event"]), whole(given["since"])

@@ -17,7 +17,7 @@ _TITLES = {
 }
 _FOLLOWS = 10_000  # labelled events within which a drop of accuracy follows an alarm
 # The mean is named, unless a quantile moved more than twice as far.
-_WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "accuracy": 1.0}
+_WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "odd_share": 1.0, "accuracy": 1.0}
 
 
 def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 from scipy.sparse import csr_array
 
 from connectors.events import SparseRows
@@ -95,7 +96,7 @@ def test_each_change_has_one_alarm_and_recovers(change):
     assert monitor.drift_detected
     assert [(alarm.column, alarm.kind) for alarm in monitor.alarms] == [CHANGES[change]]
     (alarm,) = monitor.alarms
-    assert 8192 < alarm.event <= 8192 + 512
+    assert 8192 < alarm.event <= 8192 + 1024
     assert alarm.since <= 8192 + 512
     assert 0.0 < alarm.evidence < 1e-6
     json.dumps(alarm.as_dict(), allow_nan=False)
@@ -204,6 +205,31 @@ def test_counts_are_those_of_numpy(seed, n_different):
             block[TOTAL], own[np.isfinite(own)].sum(), abs_tol=1e-6 * np.abs(own[np.isfinite(own)]).sum()
         )
     assert counts[0, :, REPEATS].sum() == (values == np.concatenate([values[:1], values[:-1]])).sum()
+
+
+def of_three(X):
+    X[:, 2] = np.abs(X[:, 2]) * np.sign(X[:, 0] * X[:, 1])
+
+
+def of_a_square(X):
+    X[:, 1] = special.ndtri(special.ndtr(np.abs(X[:, 0])) * 2.0 - 1.0)
+
+
+@pytest.mark.parametrize(("change", "columns"), [(of_three, (0, 1, 2)), (of_a_square, (0, 1))])
+def test_relations_are_compared_although_every_column_and_correlation_stays(change, columns):
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=2048)
+    monitor.learn_many(rng.normal(size=(4096, 4)))
+    restored = FeatureMonitor.from_state(*monitor.state())
+    X = rng.normal(size=(2048, 4))
+    change(X)
+    monitor.learn_many(X)
+    restored.learn_many(X)
+    assert [(alarm.kind, alarm.column) for alarm in monitor.alarms] == [("relation", columns)]
+    (alarm,) = monitor.alarms
+    assert alarm.event <= 4096 + 512
+    assert len(alarm.after["conditions"]) == len(columns)
+    assert abs(alarm.after["odd_share"] - alarm.before["odd_share"]) > 0.15
+    assert restored.alarms == monitor.alarms
 
 
 def test_false_alarms_stay_below_the_stated_rate():
