@@ -132,8 +132,8 @@ class TextSink(FileSink):
         """Make all written rows durable."""
         self._replace()
         if self._frame is not None:
-            _write_all(self._file, self._frame.flush(), self.name)
-            self._frame = None
+            frame, self._frame = self._frame, None  # it cannot be ended again if the write fails
+            _write_all(self._file, frame.flush(), self.name)
         self._sync()
         self._durable = self._size()
 

@@ -20,6 +20,8 @@ from connectors.streams import Sink
 NUMBER = "id"
 """Column with the number of each row, counted from 0."""
 _PART_ROWS = 1 << 15
+_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+"""A commit of Postgres waits for the disk, also where the server or the user does not ask for it."""
 _BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _INTEGERS = frozenset(("partition", "offset", "line", "row", "element", "event", "number", NUMBER))
 _FLOATS = frozenset(("score", "lag"))
@@ -275,6 +277,8 @@ class PostgresSink(SqlSink):
         }
         self._connection = connect(url, options, autocommit=False)
         options.finish()
+        with self._transaction() as cursor:
+            cursor.execute(_DURABLE)
 
     def _disconnect(self) -> None:
         with contextlib.suppress(ConnectorError), working(self.name):  # the connection may be lost

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from connectors import ConnectorError, Sink, open_sink
+from tests.databases import postgres
 from tests.databases.tables import Database
 from tests.errors import raises
 
@@ -145,3 +146,18 @@ def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(
         other.rollback()
         sink.close()
         assert other.execute("SELECT count(*) FROM results").fetchall() == [(3,)]
+
+
+def test_commits_of_postgres_wait_for_the_disk(server: postgres.Server) -> None:
+    server.execute(
+        "DROP TABLE IF EXISTS settings",
+        "CREATE TABLE settings (id bigint PRIMARY KEY, prediction text)",
+        "CREATE OR REPLACE FUNCTION setting() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN NEW.prediction = current_setting(''synchronous_commit''); RETURN NEW; END'",
+        "CREATE TRIGGER setting BEFORE INSERT ON settings FOR EACH ROW EXECUTE FUNCTION setting()",
+    )
+    for given, used in (("off", "on"), ("local", "local")):
+        url = f"{server.url}?table=settings&options=-c%20synchronous_commit%3D{given}"
+        with contextlib.closing(open_sink(url)) as sink:
+            sink.write({"prediction": ["up"]})
+        assert server.execute("SELECT prediction FROM settings") == [(used,)]

@@ -96,6 +96,8 @@ class Disk:
         """Return the absolute path of a file below the root, without symbolic links in its parents; else None."""
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")
+            if not path.startswith("/"):  # a pipe
+                return None
         path = os.fsdecode(path)
         whole = Path(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
         return whole if whole.is_relative_to(self.root) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from connectors import ConnectorError, open_sink
 from streamsvm.run.locks import held
-from tests.faults.calls import HOWS, Trial, every_call
+from tests.errors import raises
+from tests.faults.calls import HOWS, Failure, Trial, every_call
+from tests.faults.disk import Disk
 from tests.faults.scenarios import SCENARIOS
 
 
@@ -28,3 +32,13 @@ def test_a_lock_file_that_cannot_be_removed_stops_no_run(tmp_path: Path) -> None
         patch.setattr("os.unlink", Mock(side_effect=PermissionError))
     with held("--out", str(tmp_path / "out.csv")):
         assert list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst", "lz4"])
+def test_a_compressed_output_is_closed_after_a_failed_write(suffix: str, tmp_path: Path) -> None:
+    failure = Failure(1 << 30, "ENOSPC")
+    with Disk(tmp_path, failure), contextlib.closing(open_sink(str(tmp_path / f"out.csv.{suffix}"))) as sink:
+        sink.write({"row": [1]})
+        failure.n = failure.n_calls + 1
+        with raises(ConnectorError, reason="write"):
+            sink.flush()
