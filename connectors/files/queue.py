@@ -121,6 +121,12 @@ class FileQueue:
     def _ready(self, files: Sequence[ListedFile]) -> list[ListedFile]:
         """Return the files that are complete, as far as known. All are, unless new files are awaited."""
         latest = time.time() - self._min_age if self._min_age else math.inf
+        for file in files:
+            if file.modified > latest + 2 * self._min_age:  # or a clock was set back
+                form = (
+                    "the time of {name!r} is in the future: it is not read before that; check the clocks, or touch it"
+                )
+                self._notices.say(Notice.of(form, file.name))
         return [file for file in files if not self.follow or (file.size and file.modified <= latest)]
 
     def take(self) -> ListedFile | None:

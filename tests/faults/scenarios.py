@@ -158,7 +158,8 @@ class Scenario:
             else:
                 parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
                 found[name] = {str(part.relative_to(path)): _unpacked(part) for part in parts}
-        if not (self.joined or "refit" in self.options):  # a run with delayed labels has a random salt
+        # A run with delayed labels has a random salt, and one with refits clock times.
+        if self._all["checkpoint"] and not (self.joined or "refit" in self.options):
             found["checkpoint"] = (folder / "state" / "check" / "checkpoint.safetensors").read_bytes()
         return found
 

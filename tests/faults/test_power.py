@@ -35,6 +35,22 @@ def test_some_moments_of_a_run_with_late_labels(tmp_path: Path) -> None:
     some_moments(trial, random.Random(1), 10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["folders", "sqlite"])
+def test_results_without_checkpoints_are_durable_at_the_end_of_a_run(name: str, tmp_path: Path) -> None:
+    more = {"checkpoint": None, "checkpoint_every": None}
+    given = SCENARIOS[name]
+    run = replace(given, options=given.options | more, earlier=None, first={}, n_events=70)
+    run.prepare(tmp_path / "run")
+    with Disk(tmp_path / "run") as disk:
+        run.run(tmp_path / "run")
+    whole = run.results(tmp_path / "run")
+    *_, (_, durable, pending) = moments(disk)
+    for i, choose in enumerate(choices(pending, random.Random(1), 3)):
+        write_tree(survivor(durable, pending, choose), tmp_path / str(i))
+        assert run.results(tmp_path / str(i)) == whole
+
+
 SINKS = ["{}/out.csv", "{}/out.csv.gz", "{}/out.parquet", "sqlite:///{}/out.db?table=a"]
 SINKS += ["{}/out?format=csv&rotate_bytes=8", "{}/out?format=csv&partition_by=date"]
 SINKS += ["{}/out.parquet?rotate_bytes=1000", "{}/out.parquet?partition_by=date"]

@@ -284,12 +284,14 @@ def test_new_files_are_read_once_they_are_complete(tmp_path: Path) -> None:
 
 
 def test_a_file_may_have_to_be_unchanged_for_a_while(tmp_path: Path) -> None:
-    folder(tmp_path, {"1.csv": csv(1), "2.csv": csv(2)})
+    folder(tmp_path, {"1.csv": csv(1), "2.csv": csv(2), "3.csv": csv(3)})
     os.utime(tmp_path / "1.csv", (0, 0))
+    os.utime(tmp_path / "3.csv", (4e9, 4e9))  # before a clock was set back
     source = open_source(f"{tmp_path}?at_end=wait&min_age=3600", label="y")
     reader = iter(source)
     assert until(reader, 1) == [1]
     assert not any(len(next(reader)) for _ in range(3))
+    assert ["3.csv" in notice for notice in source.notices] == [True]
     source.close()
     with raises(ConnectorError, option="at_end"):
         open_source([str(tmp_path / "1.csv"), str(tmp_path / "2.csv")], at_end="wait", label="y")
