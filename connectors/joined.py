@@ -235,7 +235,6 @@ class _Side:
         batch = next(self._batches, None)
         if batch is None:
             self.ended = True
-            self._take_in(None)
             return
         at_end = self._source.is_at_end
         self._is_idle = not len(batch) and not batch.rejected and at_end

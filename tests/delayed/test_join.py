@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.events import LateLabels, SparseRows
+from streamsvm.decide.conformal import ConformalSets
+from streamsvm.decide.costs import Costs
+from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
@@ -65,11 +69,11 @@ class Blind(Echo):
 class Unsure(Echo):
     """A model with probabilities of two classes, which are stored."""
 
-    stores_proba, single = True, None
+    stores_proba, single, classes = True, None, ("c0", "c1")
 
     def run(self, asked: ModelRows) -> Answer:
         answer = super().run(asked)
-        answer.probas = np.full((len(answer.codes), 2), 0.5)
+        answer.probas = np.column_stack([0.5 + answer.codes / 10, 0.5 - answer.codes / 10])
         return answer
 
 
@@ -435,6 +439,20 @@ def test_each_byte_of_an_event_counts(n_classes: int) -> None:
         assert store.counts["dropped"] == -spare
 
 
+@pytest.mark.parametrize("wait", [None, 10])
+def test_decisions_do_not_depend_on_how_events_come(wait: int | None) -> None:
+    dice, found = random.Random(1), []
+    ops: Ops = [("event", i // 2, i // 2, 0) for i in range(150)]
+    ops[1::2] = [("label", i - dice.choice([0, 0, 1, 4, 15]), i, dice.randrange(2)) for i in range(75)]
+    for chunk in (1, 13, 150):
+        sets, costs = ConformalSets(0.8), Costs(class_weight="balanced", abstain=0.4)
+        join = Join(Store(wait_ms=wait), Unsure(), decisions=Decisions(sets=sets, costs=costs))
+        joined = run(join, ops, chunk)
+        found.append((joined, {name: part.tolist() for name, part in sets.state().items()}, costs.counts.tolist()))
+    assert found[0] == found[1] == found[2]
+    assert {how for *_, how in found[0][0][1]} == {"in time"} | ({"late"} if wait else set())
+
+
 def test_events_that_the_model_failed_to_predict_are_matched_but_not_learned() -> None:
     model = Failing()
     join = Join(Store(), model)
@@ -445,10 +463,11 @@ def test_events_that_the_model_failed_to_predict_are_matched_but_not_learned() -
     assert join.store.counts["answered"] == 2
 
 
-@pytest.mark.parametrize(("relearns", "n_rows"), [(False, 4), (True, 5)])
+@pytest.mark.parametrize(("relearns", "n_rows"), [(False, 6), (True, 7)])
 def test_a_label_directly_after_its_event_is_learned_in_its_row(relearns: bool, n_rows: int) -> None:
     model = Counting()
-    events: Ops = [("event", 1, 1, 0), ("label", 1, 1, 0), ("event", 2, 2, 0), ("event", 3, 2, 0), ("label", 2, 2, 0)]
-    run(Join(Store(relearns=relearns), model), events, 5)
+    join = Join(Store(relearns=relearns), model)
+    run(join, [("event", 0, 1, 0), *(("event", 1, 1, 0), ("label", 1, 1, 0)), ("event", 2, 2, 0)], 4)
+    run(join, [("event", 3, 2, 0), ("label", 2, 2, 0), ("label", 0, 3, 0)], 3)  # with the memories of their events
     assert model.n_rows == n_rows
-    assert len(model.log) == 2
+    assert [x for x, *_ in model.log] == [2.0, 3.0, 1.0]
