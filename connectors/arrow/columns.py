@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow.cells import floats_of
+from connectors.arrow.arrays import floats_of
 from connectors.arrow.nested import ArrowFlattening, is_nested
 from connectors.columns.cells import Bad
 from connectors.columns.roles import Roles

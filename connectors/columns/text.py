@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow.cells import APART, CODED, LISTED, NUMBERS, TIMES
-from connectors.columns.cells import MISSING, Bad, Cells, Memo, shown
+from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, TIMES, Bad, Cells, Memo, shown
 from connectors.columns.counters import is_index, warn_of_numbers
 from connectors.columns.labels import Labels
 from connectors.columns.numbers import WAYS, NumberColumns

@@ -12,8 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow.cells import FURTHEST_MS
-from connectors.columns.cells import MISSING_NUMBERS, Bad, shown
+from connectors.columns.cells import FURTHEST_MS, MISSING_NUMBERS, Bad, shown
 from connectors.columns.roles import TIME_UNITS
 from connectors.columns.time_texts import (
     dashed,

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.arrow.cells import ArrowCells
 from connectors.columns.cells import is_number
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header
@@ -20,6 +19,7 @@ from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines
+from connectors.text.arrow_cells import ArrowCells
 from connectors.text.formats import ColumnFormat, Records
 from connectors.text.lines import MAX_LINE_BYTES
 from connectors.text.source import TextSource

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from connectors import open_source, streams
-from connectors.arrow import cells as arrow_cells
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
 from connectors.streams import LEAST_EVENTS, PrefetchSource
+from connectors.text import arrow_cells
 from tests.connectors.streams import write
 from tests.errors import raises
 

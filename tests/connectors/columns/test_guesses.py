@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from connectors import ConnectorError, open_source
-from connectors.arrow import cells as arrow_cells
 from connectors.columns.counters import direction
+from connectors.text import arrow_cells
 from tests.choices import each_choice
 from tests.connectors.streams import labels, read, rows, write
 from tests.errors import raises

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors import ConnectorError, open_source
-from connectors.arrow import cells as arrow_cells
 from connectors.columns.time_texts import circles_of, milliseconds_of
 from connectors.columns.times import SingleTimes, Times
 from connectors.kafka.avro import AvroValues
 from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
+from connectors.text import arrow_cells
 from tests.choices import each_choice
 from tests.connectors.streams import write
 from tests.errors import raises

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from connectors import open_source
-from connectors.arrow import cells as arrow_cells
 from connectors.outputs.results import CsvLines
+from connectors.text import arrow_cells
 from connectors.text.source import TextSource
 from tests.connectors.streams import events, rejects, write
 

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.cells import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
-from connectors.columns.strings import CategoricalColumn, StringColumn
-
-# Column kinds for `ArrowCells.read`: numbers with NaN if missing; times as integer milliseconds, or as text if a value
-# has another form; mostly distinct texts; repeated texts, each stored once; a list of texts.
-NUMBERS, TIMES, APART, CODED, LISTED = "numbers", "times", "apart", "coded", "listed"
-
-FURTHEST_MS = 1 << 62
-"""There are no times as far from 1970, so that 64 bits hold how far two are apart."""
+from connectors.arrow.arrays import codes_of, floats_of, texts_of
+from connectors.columns.cells import (
+    APART,
+    CODED,
+    FURTHEST_MS,
+    LISTED,
+    MISSING_NUMBERS,
+    NUMBERS,
+    TIMES,
+    USUAL_MISSING_NUMBERS,
+)
 
 Cells = Sequence[str] | NDArray[np.float64] | NDArray[np.int64]
 
@@ -98,9 +100,9 @@ class ArrowCells:
                 if ((times <= -FURTHEST_MS) | (times >= FURTHEST_MS)).any():
                     return None
             elif kind == APART:
-                columns[name] = _apart(chunk)
+                columns[name] = texts_of(chunk)
             else:
-                coded = _coded(chunk)
+                coded = codes_of(chunk)
                 columns[name] = coded if kind == CODED else coded.tolist()
         return columns
 
@@ -136,32 +138,6 @@ class ArrowCells:
                 strings_can_be_null=False,
             ),
         )
-
-
-def floats_of(array: Any) -> NDArray[np.float64]:
-    """Convert a pyarrow array to numpy, with NaN for null.
-
-    pyarrow's own `to_numpy` imports pandas if it is installed.
-    """
-    validity, data = array.buffers()
-    values = np.frombuffer(data, np.float64, len(array), 8 * array.offset)
-    if array.null_count:
-        there = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
-        values = np.where(there[array.offset :], values, np.nan)
-    return values
-
-
-def _coded(array: Any) -> CategoricalColumn:
-    """Convert a dictionary array; only its distinct texts become Python strings."""
-    indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
-    return CategoricalColumn(indices.astype(np.int64), array.dictionary.to_pylist())
-
-
-def _apart(array: Any) -> StringColumn:
-    """Convert a string array without creating Python strings."""
-    _, bounds, data = array.buffers()
-    starts = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
-    return StringColumn(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
 
 
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:
