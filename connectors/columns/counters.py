@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.time_texts import form_of_date
-from connectors.columns.times import unit_of
+from connectors.columns.times import time_unit_of
 from connectors.notices import Notice, Notices
 
 # Minimum number and share of cells with a sentinel.
@@ -100,8 +100,8 @@ def direction(values: NDArray[np.float64]) -> str:
 
 
 def _are_times(values: NDArray[np.float64]) -> bool:
-    unit = unit_of(float(values[0]))
-    return unit is not None and unit == unit_of(float(values[-1]))
+    unit = time_unit_of(float(values[0]))
+    return unit is not None and unit == time_unit_of(float(values[-1]))
 
 
 def form_of_dates(values: NDArray[np.float64]) -> str:

@@ -46,7 +46,7 @@ def is_missing_time(value: Any, missing: frozenset[str]) -> bool:
     return value is None or value != value or (isinstance(value, str) and is_missing(value, missing))
 
 
-def number_of(value: Any) -> int | float | None:
+def time_number(value: Any) -> int | float | None:
     """Return a value as a number, or None if it is not one."""
     if type(value) in (int, float):
         return value if math.isfinite(value) else None
@@ -61,7 +61,7 @@ def number_of(value: Any) -> int | float | None:
     return None
 
 
-def numbers_of(values: Sequence[Any]) -> NDArray[Any] | None:
+def time_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
     """Return values as exact numbers, or None if any is not one."""
     kinds = set(map(type, values))
     if kinds == {str}:

@@ -19,10 +19,10 @@ from connectors.columns.time_texts import (
     form_of_date,
     is_missing_time,
     moment_of,
-    number_of,
-    numbers_of,
     options_of,
     time_features,
+    time_number,
+    time_numbers,
     time_row,
 )
 from connectors.errors import ConnectorError
@@ -37,12 +37,12 @@ _WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nan
 logger = logging.getLogger("connectors")
 
 
-def unit_of(number: float) -> str | None:
+def time_unit_of(number: float) -> str | None:
     """Return the unit in which a number since 1970 is a plausible time, or None.
 
     Examples
     --------
-    >>> unit_of(1_700_000_000.5), unit_of(1_700_000_000_123), unit_of(1500)
+    >>> time_unit_of(1_700_000_000.5), time_unit_of(1_700_000_000_123), time_unit_of(1500)
     ('s', 'ms', None)
     """
     size = abs(number)
@@ -94,19 +94,19 @@ class Times:
         """
         if self.unit or self.form or name in self.guesses:
             return
-        numbers = [number for value in values if (number := number_of(value))]
+        numbers = [number for value in values if (number := time_number(value))]
         if not numbers:
             return
         if fault := _date_in_digits(name, numbers[0]):
             raise ConnectorError(f"{source}: {fault}", option="time_unit", column=name)
-        told = Counter(unit for number in numbers if (unit := unit_of(number)))
-        guesses: list[Any] = [unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
+        told = Counter(unit for number in numbers if (unit := time_unit_of(number)))
+        guesses: list[Any] = [time_unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
         for guess in guesses:
             if 10 * _count_refused(name, numbers, guess) <= len(numbers):
                 self.guesses[name] = guess
                 return
         units = [unit for unit, _ in told.most_common(2)]
-        examples = [next(number for number in numbers if unit_of(number) == unit) for unit in units]
+        examples = [next(number for number in numbers if time_unit_of(number) == unit) for unit in units]
         some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
         raise ConnectorError(
@@ -119,7 +119,7 @@ class Times:
     def of(self, name: str, value: Any) -> int:
         """Parse one time. Raise ValueError with the reason if it is not a time."""
         try:
-            number = None if self.form else number_of(value)  # before ISO 8601, which parses some numbers as dates
+            number = None if self.form else time_number(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
                 return moment_of(str(value).strip(), self.form)
             found = scaled(number, self.unit or self._unit(name, number))
@@ -139,7 +139,7 @@ class Times:
         elif not self.form:
             if (moments := dashed(values)) is not None:
                 return moments
-            numbers = numbers_of(values)
+            numbers = time_numbers(values)
         if numbers is not None and (found := self._at_once(name, numbers)) is not None:
             return found
         times = np.zeros(len(values), np.int64)
@@ -184,7 +184,7 @@ class Times:
         guess = self.guesses.get(name)
         if guess is None:
             guess = self._first(name, number)
-        told = unit_of(number)
+        told = time_unit_of(number)
         if isinstance(guess, str):
             if told not in (None, guess):
                 raise _RefusedError(_of_another(name, number, str(told), guess))
@@ -200,7 +200,7 @@ class Times:
         """Detect the unit of a column from its first number."""
         if fault := _date_in_digits(name, number):
             raise _RefusedError(fault)
-        guess = self.guesses[name] = unit_of(number) or abs(number)
+        guess = self.guesses[name] = time_unit_of(number) or abs(number)
         return guess
 
     def _at_once(self, name: str, numbers: NDArray[Any]) -> NDArray[np.int64] | None:
@@ -272,7 +272,7 @@ class SingleTimes(Times):
     def _unit(self, name: str, number: float) -> str:
         if fault := _date_in_digits(name, number):
             raise _RefusedError(fault)
-        unit = unit_of(number)
+        unit = time_unit_of(number)
         if unit is None and number:
             raise _RefusedError(
                 f"the unit of the time {number} in '{name}' is ambiguous: set time_unit= to one of "
@@ -332,7 +332,7 @@ def seconds_of(time: Any) -> float:
         number = math.nan if isinstance(time, datetime) else float(time)
     except (TypeError, ValueError) as error:
         raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
-    told = unit_of(number) if math.isfinite(number) else None
+    told = time_unit_of(number) if math.isfinite(number) else None
     if told not in (None, "s"):
         raise ValueError(
             f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(told)]}: "
@@ -349,7 +349,7 @@ def is_spelled_out(text: str) -> bool:
     >>> is_spelled_out("2024-05-31"), is_spelled_out("31 May 2024 12:00 GMT"), is_spelled_out("20240531")
     (True, True, False)
     """
-    if number_of(text) is not None:
+    if time_number(text) is not None:
         return False
     try:
         moment_of(text.strip(), None)
@@ -382,7 +382,7 @@ def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
 def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
     """Return how many numbers do not fit a guess."""
     if isinstance(guess, str):
-        return sum(unit_of(number) != guess for number in numbers)
+        return sum(time_unit_of(number) != guess for number in numbers)
     times, bad = Times(), Bad()
     times.guesses[name], times._said = guess, {name}
     times.milliseconds(name, numbers, bad)

@@ -64,7 +64,7 @@ def load_avro_schema(name: str, path: str) -> dict[str, Any]:
     avro = import_avro()
     try:
         schema = avro.schema.load_schema(path)
-    except Exception as error:  # of many kinds, all say that the file is no schema
+    except Exception as error:  # of many types, for files that are no schema
         what = f"option `schema`: {path}: {type(error).__name__}: {error}"
         raise ConnectorError(f"{name}: {what}", "schema", option="schema") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":

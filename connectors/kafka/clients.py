@@ -20,13 +20,13 @@ from connectors.options import Options
 logger = logging.getLogger("connectors.kafka")
 
 CONNECT_S = 10
-"""How long brokers may take to answer at first, unless `bootstrap_timeout_ms` says otherwise."""
+"""Default timeout of the first response, if `bootstrap_timeout_ms` is not set."""
 
 ANSWER_S = 10
-"""How long a broker may take to answer a question about offsets or topics."""
+"""Timeout of a request about offsets or topics."""
 
 SURE_S = 2.0
-"""After which a broker that does not know a topic is asked again, before it is believed."""
+"""Pause before a second request for a topic that the broker does not know."""
 
 _RIGHTS = {
     "TopicAuthorizationFailed": "READ a topic of events or WRITE one of results",
@@ -35,7 +35,7 @@ _RIGHTS = {
 }
 _FRAME = 128  # bytes of a one-record batch in addition to its key and value
 _SETTINGS = {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 10_000}
-"""Of all clients, unless said otherwise: for so long one broker that stands still holds up what others could do."""
+"""Defaults of all clients. A broker that does not respond delays the others for this time."""
 
 _CONNECTING = {"socket_connection_setup_timeout_ms": 3000, "socket_connection_setup_timeout_max_ms": 10_000}
 _PAUSE_MS = 20
@@ -55,7 +55,7 @@ def import_kafka() -> Any:
         import kafka
     except ImportError as error:
         raise ConnectorError("Kafka needs kafka-python: pip install 'streamsvm[kafka]'") from error
-    logging.getLogger("kafka").addHandler(logging.NullHandler())  # what matters is said here, in our own words
+    logging.getLogger("kafka").addHandler(logging.NullHandler())  # our own messages replace those of the client
     return kafka
 
 
@@ -148,7 +148,7 @@ def _toml(name: str, path: str | None) -> dict[str, Any]:
     except OSError as error:
         raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}", "read", option="client") from error
     except (ValueError, RecursionError):
-        # The parser's message may hold a piece of the file, which may be a secret.
+        # The message of the parser may contain a part of the file, such as a secret.
         raise ConnectorError(
             f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")',
             "not TOML",
@@ -210,7 +210,7 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
     from kafka.errors import KafkaError, KafkaTimeoutError
 
     settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, **_SETTINGS, **options}
-    # The client may wait for a broker that stands still, so it begins with one that answers.
+    # The client may wait for a broker that does not respond, so it starts with one that does.
     first = check_welcome(name, servers, settings)
     try:
         return _make(make, servers if first is None else [first], settings)
@@ -249,15 +249,15 @@ def _network() -> type[Any]:
 
     class Network(KafkaNetClient):  # type: ignore[misc]
         def await_ready(self, node_id: Any, timeout_ms: float = 30_000) -> bool:
-            """Whether a broker is connected, in time.
+            """Return whether a broker is connected in time.
 
-            A producer that gets the error instead, as of the coordinator of its transactions that has died, loses the
-            request that it has in hand and waits for its answer for ever.
+            A producer that receives the error, for example because its coordinator stopped, loses its current request
+            and waits for the response forever.
             """
             try:
                 return bool(super().await_ready(node_id, timeout_ms))
             except KafkaConnectionError:
-                self.poll(timeout_ms=_PAUSE_MS)  # or a producer without any broker would ask again without pause
+                self.poll(timeout_ms=_PAUSE_MS)  # otherwise a producer without brokers would ask again without a pause
                 return False
 
     return Network

@@ -14,24 +14,24 @@ from connectors.errors import UnreachableError
 T = TypeVar("T")
 
 START_S = 30.0
-"""How long what passes is waited for before the run has begun, unless `broker_timeout` says otherwise."""
+"""Default of `broker_timeout` before the run has begun."""
 
-_SAY_S = 10.0  # between two lines that say that something is waited for, at first
-_SAY_SELDOM_S = 300.0  # and after long
+_SAY_S = 10.0  # between two warnings, at first
+_SAY_SELDOM_S = 300.0  # and at most
 _LOOK_S = 0.1  # between two tries
 
 _PASSING = {
-    # What the client does not call retriable, but is said by brokers that die, start, or pass their work on.
+    # Not retriable for the client, but sent by brokers that stop, start or hand over their partitions.
     *("BrokerNotAvailableError", "UnknownBrokerIdError", "StaleControllerEpochError", "StaleBrokerEpochError"),
     *("BrokerIdNotRegisteredError", "NewLeaderElectedError", "TransactionCoordinatorFencedError", "UnknownError"),
 }
 _RENEWED = {
-    # What a producer says whose state was lost, here or there: another one begins without.
+    # Errors of a producer whose state was lost. A new producer starts without it.
     *("InvalidProducerEpochError", "ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError"),
     *("DuplicateSequenceNumberError", "UnknownProducerIdError", "InvalidProducerIdMappingError", "IllegalStateError"),
     *("TransactionAbortedError", "TransactionAbortableError"),
 }
-_GIVEN_UP = "not in an active transaction"  # as the client ended it by itself, for something else that passes
+_GIVEN_UP = "not in an active transaction"  # the client ended it after another transient error
 _NETWORK = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 _CLOSING = ("Transport closed for writes", "Failed to find active controller")  # a RuntimeError each
 
@@ -61,7 +61,7 @@ def _all_are(error: BaseException, some: set[str]) -> bool:
     from kafka import errors
 
     told = {kind for name in kinds(error) if (kind := getattr(errors, name, None)) is not None}
-    told = told - {errors.KafkaError} or told  # which is what others are wrapped in
+    told = told - {errors.KafkaError} or told  # it wraps others
     return bool(told) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in told)
 
 

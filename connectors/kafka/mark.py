@@ -61,7 +61,7 @@ class Mark:
     def _offsets_there(self) -> dict[int, Any]:
         if self._source is None:
             return {}
-        # A new client each time: an old one keeps asking the broker that once was the coordinator of the group.
+        # A new client each time, because an old one keeps asking the former coordinator of the group.
         with (
             contextlib.closing(self._brokers.admin()) as client,
             talking(self._brokers.name, f"the mark in group {self.group} cannot be read"),
@@ -86,7 +86,7 @@ class Mark:
 
     def begin(self, read: Callable[[], dict[int, int]]) -> None:
         """Start without a checkpoint."""
-        self.check_unmarked(read)  # again, as nobody else can write any more
+        self.check_unmarked(read)  # again, because other producers are fenced off now
         if self._source is None:
             return
         if self._trust == "trust":

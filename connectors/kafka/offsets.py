@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 LIVE_ANSWER_S = 2.0
 """Timeout of a query during a run; it is repeated later."""
 
-_STALLED_S = 0.5  # without a record before the end, after which an open transaction may be the reason
+_STALLED_S = 0.5  # without a record and with a lag; an open transaction may be the reason
 
 
-_AGAIN_S = 0.2  # after which a broker is asked again that only begins to keep offsets
-_END_S = 2.0  # for the last offsets to be there at the end
+_AGAIN_S = 0.2  # between two requests to a coordinator that is loading its offsets
+_END_S = 2.0  # timeout of the last commit at the end
 _NO_RIGHT = ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError")
 
 
@@ -185,7 +185,7 @@ class Lag:
         try:
             self._commit(offsets)
             self._said = False
-        except Exception as error:  # whatever it is, only the sight of the lag is lost
+        except Exception as error:  # the lag is not shown, but the run continues
             self._warn(error)
 
     def _commit(self, offsets: Mapping[Any, Any]) -> None:

@@ -43,7 +43,7 @@ class SizeLimits:
         with contextlib.closing(self._brokers.admin()) as client:
             found = {topic: largest_record(client, topic) for topic in self.by_topic}
         less = {topic: size for topic, size in found.items() if size is not None and size < self.by_topic[topic]}
-        # Where the query is denied, or does not explain the error, half as much is tried.
+        # If the query is denied or does not explain the error, halve the size.
         for topic, size in (less or {topic: size // 2 for topic, size in self.by_topic.items()}).items():
             logger.warning(
                 *("%s: the topic %s takes less than at first: now %d bytes a record", self._brokers.name, topic, size)
@@ -90,7 +90,7 @@ def without_value(name: str, letter: bytes, largest: int) -> bytes:
 
 
 _LOOK_S = 0.1  # between two looks at a batch
-_LEAVE_S = 60.0  # for a producer that is given up to notice it
+_LEAVE_S = 60.0  # for the thread of an abandoned producer to end
 _OVERHEAD = 32  # bytes of a record in addition to its key and value
 _HEADER = 61  # bytes of a batch
 _UNBOUNDED = 1 << 30  # bytes of a batch: `stretches` has bounded it
@@ -130,7 +130,7 @@ def queue(producer: Any, stretch: Stretch) -> Any:
     """Queue records as one batch in the open transaction; return the future of the batch.
 
     `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
-    1.5 to 2 times as fast if a whole batch joins the queue of the producer instead. There is no public way to do so.
+    1.5 to 2 times as fast if a whole batch joins the queue of the producer. There is no public interface for this.
     Sequence numbers, transaction, compression, retries and splitting remain those of the client.
     """
     from kafka.errors import IllegalStateError
@@ -138,7 +138,7 @@ def queue(producer: Any, stretch: Stretch) -> Any:
     from kafka.record.memory_records import MemoryRecordsBuilder
 
     (tp, keys, values, now), accumulator = stretch, producer._accumulator
-    producer.partitions_for(tp.topic)  # which makes it learn, once, who leads them
+    producer.partitions_for(tp.topic)  # the producer then knows their leaders
     producer._transaction_manager.maybe_add_partition_to_transaction(tp)
     records = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], _UNBOUNDED)
     for key, value in zip(keys, values, strict=True):
@@ -218,10 +218,10 @@ class TransactionalProducer:
     def __init__(self, brokers: Brokers, identity: str) -> None:
         kafka = import_kafka()
         settings: dict[str, Any] = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
-        # A broker ends a transaction a few milliseconds after it says so, and has the next one wait for that.
+        # A broker ends a transaction a few milliseconds after its response, and delays the next one until then.
         settings |= {"retry_backoff_ms": 5, **brokers.client, "transactional_id": identity}
         self._producer = connect(brokers.name, brokers.servers, kafka.KafkaProducer, settings)
-        self._failure: Exception | None = None  # what went wrong in the transaction before its end
+        self._failure: Exception | None = None  # error before the end of the transaction
         self._futures: list[Any] = []  # of its records
         try:
             with talking(brokers.name, f"transactions as {identity} cannot be started", passes_anew):
@@ -268,7 +268,7 @@ class TransactionalProducer:
     @property
     def refusal(self) -> Exception | None:
         """Error of the transaction, which the client may report only after a long wait."""
-        # There is no public way to ask; a version without this one reports the error at the end of its wait.
+        # There is no public interface. A client without these attributes reports the error after its timeout.
         manager: Any = getattr(self._producer, "_transaction_manager", None)
         return manager.last_error if hasattr(manager, "last_error") and manager.has_error() else None
 
@@ -282,7 +282,7 @@ class TransactionalProducer:
         `KafkaProducer.close` first sends the records. If it cannot, for example because the topic was deleted,
         kafka-python 3.0.12 does not close, and its thread never ends.
         """
-        # There is no public way to discard records; a version without this one sends them first.
+        # There is no public interface to discard records. A client without this method sends them first.
         with contextlib.suppress(AttributeError):
             self._producer._sender.force_close()
         return BackgroundCall(self._end, "a producer ends")
@@ -294,5 +294,5 @@ class TransactionalProducer:
             self._producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
         with contextlib.suppress(Exception):
             self._producer.close(timeout=0)
-        with contextlib.suppress(AttributeError):  # else a call that waits for the end of the transaction never ends
+        with contextlib.suppress(AttributeError):  # otherwise calls that wait for the transaction never end
             self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))

@@ -70,7 +70,7 @@ class TimeOrder:
         if any(partition not in ended for partition in self.lacking()):
             return []
         held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
-        # No further than the last record of a partition that goes on: the one after it may be as old as one pleases.
+        # Stop at the last record of each partition that continues: the next one may have any timestamp.
         bound = min(
             ((int(stretch.times[-1]), partition) for partition, stretch in held.items() if partition not in ended),
             default=None,

@@ -1,8 +1,8 @@
-"""Whether brokers will talk with these settings of TLS and SASL, and if not, why.
+"""Checks of the TLS and SASL settings, with the reason for a refusal.
 
-The client tries again whatever a broker refuses, says in the end that nobody answered, and often misses the reason, as
-brokers close the connection right behind it. So what can be looked at here is checked before anything is asked, and
-then each broker is asked once, on a connection of its own, with the client's own messages and mechanisms.
+The client repeats refused requests until a timeout and often loses the reason, because brokers close the connection
+after it. Settings are therefore checked here first. Then each broker gets one login on a separate connection, with the
+messages and mechanisms of the client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from connectors.errors import ConnectorError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_ANSWER_S = 3.0  # that a broker may take; one that takes longer is left to the client
+_ANSWER_S = 3.0  # timeout of a response; the client waits for slower brokers
 _NO_SASL, _OTHER_MECHANISM = 34, 33  # error codes of the protocol
 _PACKAGES = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
 Ask = Callable[[Any], Any]
@@ -34,7 +34,7 @@ class _Refused(Exception):
         self.option = option
 
 
-# Before anything is asked ----------------------------------------------------------------------------------------
+# Settings ----------------------------------------------------------------------------------------------------------
 
 
 def check_settings(name: str, options: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
         raise ConnectorError(message, "read", option=option) from None
 
 
-# Asking ----------------------------------------------------------------------------------------------------------
+# Brokers ---------------------------------------------------------------------------------------------------------
 
 
 def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> str | None:

@@ -111,7 +111,7 @@ class WrittenRows:
         with contextlib.suppress(ValueError, TypeError):
             row = json.loads(value or b"")
             place = tuple(row.get(name) for name in self._columns)
-            if any(one is not None for one in place):  # else it is nobody's of ours
+            if any(one is not None for one in place):  # otherwise another program wrote it
                 self._rows.add(place)
 
     def missing(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:

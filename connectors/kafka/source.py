@@ -205,7 +205,7 @@ class KafkaSource(Source):
             batch = self._next_batch()
             left = time.monotonic()
             yield batch
-            self._waiting_since += time.monotonic() - left  # time to process events is no waiting for them
+            self._waiting_since += time.monotonic() - left  # does not count the time to process events
 
     def _next_batch(self) -> Batch:
         self._check_same()
@@ -260,7 +260,7 @@ class KafkaSource(Source):
         if offsets.next and now - self._asked >= _ASK_S:
             self._asked = now
             offsets.end_now = offsets.ask("end_offsets", self.partitions, LIVE_ANSWER_S)
-            self._timeout.reward(self.name)  # brokers answer, without events
+            self._timeout.reward(self.name)  # brokers respond, without events
 
     def _look_for_partitions(self) -> None:
         """Add new partitions from their beginning, also those of a new topic."""

@@ -23,17 +23,17 @@ from connectors.kafka.producer import (
 )
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
-_MOST_REPAIRS = 20  # one after the other, while no broker was away
-_LOOK_S = 0.1  # between two looks whether to go on waiting
-_ASK_S = 3.0  # of a commit, between two questions whether its topics still exist
+_MOST_REPAIRS = 20  # in a row, while all brokers were available
+_LOOK_S = 0.1  # between two checks of a pending commit
+_ASK_S = 3.0  # between two checks whether the topics of a commit still exist
 _SAY_S = 10.0  # between two warnings that a broker is waited for
-_GRACE_S = 5.0  # for brokers to answer once the run is to end
-_STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a dead broker had promised
+_GRACE_S = 5.0  # timeout of brokers when the run is ending
+_STUCK_S = 30.0  # timeout of a commit: the client may wait for the response of a broker that has stopped
 _TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
 def _clock() -> float:
-    """Seconds, also while the machine is suspended: brokers go on to count the timeout of a transaction."""
+    """Return seconds, including time in suspend, because brokers count it towards the timeout of a transaction."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -70,10 +70,10 @@ class Transactions:
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
         self._size = 0  # of those values
         self._sent: list[Stretch] = []
-        self._since: float | None = None  # when the oldest row came that is not being committed yet
+        self._since: float | None = None  # arrival of the oldest row that is not being committed
         self._began = 0.0
         self._commit: BackgroundCall | None = None
-        self._deadline = float("inf")  # for brokers to answer
+        self._deadline = float("inf")  # for responses of brokers
         self.starting = RetryTimeout(START_S if timeout_s is None else timeout_s)
         self._timeout = RetryTimeout(float("inf") if timeout_s is None else timeout_s)
         self._repairs = 0  # since the last transaction that succeeded
@@ -95,13 +95,13 @@ class Transactions:
     def rewind(self, position: Position) -> None:
         """Resume from a checkpoint."""
         if self._producer is not None:
-            return  # another sink of these transactions has done it
+            return  # another sink of these transactions has resumed
         if self.mark.topic is None:
             self.open()
             return
         self._open_producer()
         self.mark.resume(position, self.mark_at_start())
-        self.commit()  # an older run that goes on finds in the mark that this one has taken over
+        self.commit()  # an older run that continues finds the mark of this one
 
     def open(self) -> None:
         """Create the producer, which fences off older ones, and start the mark."""
@@ -198,7 +198,7 @@ class Transactions:
         while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
             self._check_deadline()
             if time.monotonic() - asked > _ASK_S and self._deadline == float("inf"):
-                self._check_topics()  # the client itself would ask for ever
+                self._check_topics()  # the client itself would retry forever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
                 self._timeout.bear(UnreachableError(f"{self.name}: a commit got no response"), since)
@@ -218,11 +218,11 @@ class Transactions:
         self._repairs = 0
         self._timeout.reward(self.name)
 
-    # When a broker was away --------------------------------------------------------------------------------------
+    # Repairs -----------------------------------------------------------------------------------------------------
 
     def _repair(self, error: Exception) -> bool:
         """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
-        # Brokers answer like this after a transaction timeout, too.
+        # Brokers also send these errors after a transaction timeout.
         timed_out = _clock() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
         if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
             raise self._fenced(error)
@@ -255,7 +255,7 @@ class Transactions:
         return False
 
     def _take_back(self, *, reject: bool) -> None:
-        """Let the records of the transaction wait again, before those that wait already."""
+        """Put the records of the transaction back in front of those that wait."""
         waiting = [*(stretch[:3] for stretch in self._sent), *((tp, *rows) for tp, rows in self._rows.items())]
         self._sent, self._rows, self._size = [], {}, 0
         for tp, keys, values in waiting:

@@ -67,7 +67,7 @@ class ArrowCells:
         if not self._usable or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
         block = _plain(lines, self._marks)
-        if block is None or not self._is_at_hand():
+        if block is None or not self._is_loaded():
             return None
         whole = TIMES in kinds.values() and self._has_whole_times and not _HEXADECIMAL.search(block)
         columns = self._read(block, names, kinds, whole) if whole else None
@@ -106,7 +106,7 @@ class ArrowCells:
                 columns[name] = coded if kind == CODED else coded.tolist()
         return columns
 
-    def _is_at_hand(self) -> bool:
+    def _is_loaded(self) -> bool:
         if self._csv is None:
             try:
                 import pyarrow
