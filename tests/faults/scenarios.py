@@ -207,7 +207,7 @@ SCENARIOS = {
         first={"reset": True},
     ),
     "joined": Scenario(_JOINED, outputs=("out.csv", "joined.csv", "out.csv.rejected.jsonl"), joined=True),
-    "refits": Scenario(_CSV | {"refit": "newton,every=20,window=40"}, n_events=120),
+    "refits": Scenario(_CSV | {"refit": "newton,every=20,window=40"}, n_events=80),
     "folders": Scenario(
         _JOINED
         | {"source": "events?batch_size=10&at_end=stop", "label_source": "labels?batch_size=10", "pending_dir": "far"}

@@ -19,7 +19,7 @@ from tests.faults.scenarios import SCENARIOS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "step"), [("reset", 9), ("joined", 17)])
+@pytest.mark.parametrize(("name", "step"), [("reset", 12), ("joined", 17)])
 def test_system_calls_that_fail(name: str, step: int, tmp_path: Path) -> None:
     trial = Trial(replace(SCENARIOS[name], n_events=30), tmp_path)
     found = list(every_call(trial, itertools.cycle(HOWS), step=step))

@@ -25,8 +25,8 @@ from tests.faults.survivors import choices, moments, survivor
 
 @pytest.mark.slow
 def test_every_moment_of_a_run(tmp_path: Path) -> None:
-    trial = Trial(replace(SCENARIOS["reset"], n_events=50), tmp_path)
-    assert every_moment(trial, random.Random(1), 1) > 35
+    trial = Trial(replace(SCENARIOS["reset"], n_events=40), tmp_path)
+    assert every_moment(trial, random.Random(1), 1) > 30
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_results_without_checkpoints_are_durable_at_the_end_of_a_run(name: str, 
         run.run(tmp_path / "run")
     whole = run.results(tmp_path / "run")
     *_, (_, durable, pending) = moments(disk)
-    for i, choose in enumerate(choices(pending, random.Random(1), 3)):
+    for i, choose in enumerate(choices(pending, random.Random(1), 0)):
         write_tree(survivor(durable, pending, choose), tmp_path / str(i))
         assert run.results(tmp_path / str(i)) == whole
 
@@ -65,7 +65,7 @@ def test_rows_that_a_sink_has_flushed_are_durable(url: str, tmp_path: Path) -> N
         sink.write_at({"n": [-3, -2, -1]}, [0, 0, 0])
     with Disk(run) as disk:
         with contextlib.closing(open_sink(url.format(run), source=source)) as sink:
-            for n in range(3):
+            for n in range(2):
                 sink.write_at({"n": [n]}, [86_400_000 * (n + 1)])
                 sink.flush()
                 disk.mark(sink.position)
@@ -85,7 +85,7 @@ def test_rows_that_a_sink_has_flushed_are_durable(url: str, tmp_path: Path) -> N
                 with mock.patch("os.fsync"), contextlib.closing(open_sink(url.format(left), resume=True)) as resumed:
                     resumed.rewind(known[-1])
             found = rows(url.format(left) if "table" in url else url.format(left).partition("?")[0])
-            assert sorted(int(row["n"]) for row in found) == list(range(min(3, len(known))))
+            assert sorted(int(row["n"]) for row in found) == list(range(min(2, len(known))))
 
 
 @pytest.mark.parametrize("before", ["", "old"])
