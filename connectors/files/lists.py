@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ UNFINISHED = (".tmp", ".part", ".inprogress")
 """Name suffixes of files that are still being written."""
 ORDERS = ("given", "name", "time")
 _ONLY_FILES = "several sources must be local files, globs or directories"
+_CONNECTIONS = 8
 _DIGITS = re.compile(r"([0-9]+)")
 _HIVE = re.compile(r"([^=/]+)=([^/]*)")
 _HIVE_MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -111,9 +113,12 @@ def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) ->
     """
     outputs = [os.path.realpath(path) for path in exclude]
     found: dict[tuple[int, int] | str, ListedFile] = {}
+    remote = list(filter(is_remote, roots))
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:  # a request takes as long as the way to the server and back
+        listed = dict(zip(remote, pool.map(_listed_remote, remote), strict=True))
     for root in roots:
-        if is_remote(root):
-            for each in _listed_remote(root):
+        if root in listed:
+            for each in listed[root]:
                 if not (outputs and _is_in(os.path.realpath(each.path), outputs)):
                     found.setdefault(each.identity, each)
             continue

@@ -51,7 +51,8 @@ class FileQueue:
         self.format = options.text("format")
         self._check_options()
         self.done: dict[str, int] = {}
-        self.left = deque(self._ready(self._listed()))
+        self._files = self._listed()  # at the start
+        self.left = deque(self._ready(self._files))
         self._check_files()
         self._count()
 
@@ -146,7 +147,7 @@ class FileQueue:
     def restore(self, done: Mapping[str, int], current: str | None) -> list[ListedFile]:
         """Continue after the files in `done`, and within the current one. Return all files."""
         self.done = dict(done)
-        files = self._listed()
+        files = self._listed() if self.follow else self._files
         for file in files:
             if file.name in self.done and file.size != self.done[file.name]:
                 self._notices.say(Notice.of("{name!r} changed after it was read, and is not read again", file.name))

@@ -18,6 +18,7 @@ import logging
 import os
 import random
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -74,7 +75,8 @@ def _random_fault(rng: random.Random, *more: str) -> Fault:
     api = rng.choice(rng.choice((TRANSACTION, more or TRANSACTION, OTHERS)))
     hows = (*_PLAIN, "error", "error", *(("refused", "refused") if api not in OTHERS else ()))
     code = rng.choice(_GROUP_CODES if api in GROUP else _CODES) if rng.random() < 0.8 else rng.randint(-1, 130) or 1
-    return Fault(api, rng.choice(hows), rng.randint(1, 6), code, lasting=rng.random() < 0.1)
+    how, n, lasting = rng.choice(hows), rng.randint(1, 6), rng.random() < 0.1
+    return Fault(api, how, n, code, lasting and api != "Fetch")  # runs wait without limit for records held back
 
 
 @contextlib.contextmanager
@@ -90,6 +92,13 @@ def _topic(broker: str, name: str, partitions: int = 3) -> str:
     name = f"{name}-{uuid.uuid4().hex[:8]}"
     starter.make_topics(broker, name, partitions=partitions)
     return name
+
+
+def _ended(trial: str) -> None:
+    """End the process because a trial takes too long."""
+    print(f"{trial}\nstill running after {_MOST_S:.0f} s", flush=True)
+    faulthandler.dump_traceback()
+    os._exit(1)
 
 
 def main() -> None:
@@ -111,14 +120,16 @@ def main() -> None:
     with _broker() as broker, tempfile.TemporaryDirectory() as folder:
         trial = kind(broker, functools.partial(_topic, broker), Path(folder))
         for number, faults in itertools.takewhile(lambda _: time.monotonic() < end, cases):
-            faulthandler.dump_traceback_later(_MOST_S, exit=True)
+            watch = threading.Timer(_MOST_S, _ended, (f"{number}: {faults}",))
+            watch.daemon = True
+            watch.start()
             try:
                 trial.check(*faults)
             except Exception as error:
                 n_wrong += 1
                 print(f"{number}: {faults}\n{error}", flush=True)
+            watch.cancel()
             n_tried, n_fired = n_tried + 1, n_fired + sum(one.n_fired > 0 for some in faults for one in some)
-    faulthandler.cancel_dump_traceback_later()
     print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong")
     raise SystemExit(n_wrong > 0)
 

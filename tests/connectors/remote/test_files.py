@@ -64,6 +64,16 @@ def test_a_file_is_read_by_one_request(web: Web) -> None:
     assert [each["Range"] for each in web.requests] == ["bytes=0-"]
 
 
+def test_several_files_are_read_by_two_requests_each(web: Web) -> None:
+    urls = [web.put(f"/{i}.csv", b"x,z\n%d,1\n" % i) for i in range(10)]
+    source = open_source(urls)
+    source.seek(source.position)
+    assert numbers(source) == list(range(10))
+    assert len(web.requests) <= 2 * len(urls) + 1  # whether it is there, and its content
+    with raises(ConnectorError, reason="missing", named="/absent.csv"):
+        open_source([*urls, f"{urls[0].rpartition('/')[0]}/absent.csv"])
+
+
 def zipped(data: bytes) -> bytes:
     with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.csv", data)
