@@ -134,7 +134,7 @@ class FileQueue:
         """Return the next file that still exists, None if there is none."""
         while self.left:
             file = self.left.popleft()
-            if not self.follow or os.path.exists(file.path):
+            if not self.follow or "://" in file.path or os.path.exists(file.path):
                 return file
             self._notices.say(Notice.of("{name!r} was removed before it was read", file.name))
         return None

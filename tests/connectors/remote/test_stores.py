@@ -138,6 +138,15 @@ def test_a_store_in_memory() -> None:
     assert rows("memory://a.csv.gz") == [{"x": 1.0}]
 
 
+def test_new_objects_of_a_store_are_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.files.many._LOOK_S", 0.01)
+    batches = iter(source := open_source("memory://data/?at_end=wait"))
+    for i in range(2):
+        memory.pipe_file(f"/data/{i}.csv", b"x,z\n%d,2\n" % i)
+        assert next(filter(len, batches)).features["x"].tolist() == [i]
+    source.close()
+
+
 def parts(system: Any, path: str) -> list[str]:
     return sorted(name.rpartition("/")[2] for name in system.ls(path, detail=False))
 
