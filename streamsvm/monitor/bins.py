@@ -188,7 +188,8 @@ def _sums(blocks: Floats) -> Floats:
 
 def count_odd(words: Words, relations: Ints) -> Counts:
     """Count the events per block for which an odd number of bits is set, shape (n_relations, n_blocks, 1)."""
-    counts: Counts = np.bitwise_count(np.bitwise_xor.reduce(words[relations], axis=1)).astype(np.float32)
+    first, second, third = (words.take(bits, 0) for bits in relations.T)
+    counts: Counts = np.bitwise_count(first ^ second ^ third).astype(np.float32)
     return counts[:, :, None]
 
 

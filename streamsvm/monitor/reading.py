@@ -82,7 +82,7 @@ def _table_part(table: Mapping[Any, Any], wanted: Any) -> Part:
             raise ValueError(f"column {name!r} has {len(column)} values, others have {n}")
         n = len(column)
         if column.dtype.kind != "M" and wanted(name):  # datetimes differ by nature
-            found[name] = Cells(column.astype(float)) if is_numeric(column) else _cells(column.tolist())
+            found[name] = Cells(column.astype(float, copy=False)) if is_numeric(column) else _cells(column.tolist())
     return found, n or 0
 
 

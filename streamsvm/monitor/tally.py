@@ -127,12 +127,12 @@ class Tally:
         children = self.children.copy()
         new, ends = counts, closed[0].ends
         for s in range(len(self.sizes) - 1):
-            both = np.concatenate([self.children[s], new], axis=1)
+            both, n_blocks = np.concatenate([self.children[s], new], axis=1), RATIO ** (s + 1)
             children[s] = both[:, both.shape[1] - (RATIO - 1) :]
-            sums = both[:, 3:] + both[:, 2:-1] + both[:, 1:-2] + both[:, :-3]
-            n_blocks = RATIO ** (s + 1)
+            twos = both[:, 1:] + both[:, :-1]
+            sums = twos[:, 2:] + twos[:, :-2]
             closed.append(Closed(sums, ends, n_blocks))
-            aligned = ends % n_blocks == 0
+            aligned = slice((-ends[0] // (n_blocks // RATIO)) % RATIO if len(ends) else 0, None, RATIO)
             new, ends = sums[:, aligned], ends[aligned]
         return closed, children
 
@@ -200,11 +200,8 @@ class Tally:
 
     def beyond(self, closed: Closed, s: int) -> NDArray[np.bool_]:
         """Return which counts of windows exceed the limits of their rows, without windows that reach the reference."""
-        counts, low, high = closed.counts, self.low[s], self.high[s]
-        found = np.zeros(counts.shape, bool)
-        if counts.size:
-            rows = np.flatnonzero(((counts.max(axis=1) > high) | (counts.min(axis=1) < low)).any(axis=1))
-            valid = (closed.ends - closed.n_blocks) >= self.learn_until[rows, None]
-            own = counts[rows]
-            found[rows] = ((own < low[rows, None]) | (own > high[rows, None])) & valid[:, :, None]
+        found: NDArray[np.bool_] = closed.counts > self.high[s][:, None]
+        found |= closed.counts < self.low[s][:, None]
+        if found.any():
+            found &= ((closed.ends - closed.n_blocks) >= self.learn_until[:, None])[:, :, None]
         return found
