@@ -181,26 +181,15 @@ def _format_of(path: str, options: Options) -> Connector:
     check_address(path)
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
-    suffix = _suffix_of(path)
-    if (
-        suffix not in suffixes
-        and path.lower().endswith(ZIP_SUFFIX)
-        and os.path.isfile(path)
-        and not options.has("format")
-    ):
-        suffix = _suffix_of(_member_of(path))
+    name = uncompressed_name(printable(path))
+    if path.lower().endswith(ZIP_SUFFIX) and os.path.isfile(path) and not options.has("format"):
+        name = name if os.path.splitext(name)[1].lower() in suffixes else _member_of(path)
+    suffix = os.path.splitext(name)[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
-        raise ConnectorError(
-            f"{printable(path)}: the suffix is not a known format; set format= to one of {', '.join(sorted(formats))}",
-            "suffix",
-            option="format",
-        )
+        what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(sorted(formats))}"
+        raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")
     return formats[options.one_of("format", formats) or default]
-
-
-def _suffix_of(path: str) -> str:
-    return os.path.splitext(uncompressed_name(printable(path)))[1].lower()
 
 
 def _member_of(path: str) -> str:

@@ -194,6 +194,9 @@ def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path: Path) -> None:
 
 def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
     assert rows(archive(tmp_path / "a.zip", {"data/a.jsonl": b'{"x": 1}\n'})) == [{"x": 1}]
+    for name in ("a.bin", "a.csv.gz"):
+        with raises(ConnectorError, reason="suffix", option="format"):
+            open_source(archive(tmp_path / "a.zip", {name: b"x\n1\n"}))
 
 
 def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path: Path) -> None:
