@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.synthetic import Drift, Scenario, find
-from simulations.benchmarks.feature_drift import Detector, Monitor, detectors
-from simulations.tables import markdown
+from simulations.benchmarks.feature_detectors import KINDS, Detector, Monitor
+from simulations.harness import key_of
+from simulations.tables import markdown, stored
 
 SCENARIOS = (
     *("agrawal-features", "hyperplane-features", "tree-features", "hyperplane-scale", "rbf-scale"),
@@ -27,20 +29,32 @@ FEATURE_DRIFTS = ("mix", "scale", "swap", "missing")
 EVENTS = 50_000
 QUICK = ("agrawal-features", "rbf-scale", "rbf-none")
 _SLOW = ("KSWIN",)
+_FIRST = 500  # events whose mean and deviation scale a column
 
 
 def makers(scenario: Scenario) -> dict[str, Callable[[], Detector]]:
-    """Return factories of the detectors; the reference of a monitor ends well before the first drift."""
+    """Return factories of the detectors; the reference of a monitor ends well before the first drift.
+
+    Detectors of River have the settings that the benchmark `feature-drift` chose for equal rates of false alarms.
+    """
     first = min((drift.at for drift in scenario.drifts), default=scenario.events)
-    ours = {"FeatureMonitor": lambda: Monitor(reference=max(256, min(10_000, first // 2)))}
-    return {name: make for name, make in (detectors() | ours).items() if name not in _SLOW}
+    found: dict[str, Callable[[], Detector]] = {
+        "FeatureMonitor": lambda: Monitor(reference=max(256, min(10_000, first // 2)))
+    }
+    rates = stored("feature-drift").rows
+    for name, kind in KINDS.items():
+        if kind.package == "river" and name not in _SLOW:
+            found[name] = partial(kind.make, rates[key_of("rate", name, "equal")]["setting"])
+    return found
 
 
 def columns(scenario: Scenario, seed: int) -> dict[str, NDArray[np.float64]]:
-    """Return the numeric features of a scenario by name."""
+    """Return the numeric features of a scenario by name, standardized by the first events."""
     rows = [event.x for event in scenario.draw(seed)]
     names = [name for name, value in rows[0].items() if not isinstance(value, str)]
-    return {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
+    found = {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
+    first = {name: values[:_FIRST] for name, values in found.items()}
+    return {name: (x - np.nanmean(first[name])) / (np.nanstd(first[name]) or 1.0) for name, x in found.items()}
 
 
 def scores(alarms: Sequence[int], drifts: Sequence[Drift], n_events: int) -> tuple[list[int], int, int]:

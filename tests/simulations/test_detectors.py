@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
 from connectors.synthetic import Drift
 from simulations.benchmarks import feature_drift
+from simulations.benchmarks.feature_detectors import KINDS, Monitor, extrapolated
+from simulations.benchmarks.feature_streams import changed
 from simulations.drift import detectors
 from simulations.drift.__main__ import main
 
@@ -29,7 +36,31 @@ def test_streams_without_a_change_have_fewer_false_alarms_than_stated():
         assert (found["alarms"], found["events"]) == (0, 16_384)
 
 
-def test_a_monitor_finds_a_shift():
-    found = feature_drift.delays("mean, in deviations", 3.0, "FeatureMonitor", 1)
-    assert (found["missed"], found["false"]) == (0, 0)
-    assert found["delay"] <= 128
+def test_a_monitor_finds_a_shift_and_a_changed_category_share():
+    monitor = replace(KINDS["FeatureMonitor"], seeds=1)
+    for change, size in (("mean, in deviations", 3.0), ("category share 0.17 to", 0.4)):
+        found = feature_drift.delays(change, size, monitor, Monitor)
+        assert (found["missed"], found["false"]) == (0, 0)
+        assert found["delay"] <= 320
+
+
+def test_a_category_share_changes_to_the_given_one():
+    X = changed("category share 0.17 to", 0.4, np.random.default_rng(0), 1_000, 4_000)
+    assert np.mean(X["x0"][1_000:] == "word 0") == pytest.approx(0.4, abs=0.03)
+
+
+def test_a_setting_is_extrapolated_on_the_logarithm_of_the_rate():
+    assert extrapolated(KINDS["Page-Hinkley"], {20.0: 1_000.0, 30.0: 10.0, 40.0: 0.0}) == pytest.approx(40.0)
+    assert extrapolated(KINDS["ADWIN"], {0.1: 100.0, 0.01: 10.0}) == pytest.approx(1e-4)
+
+
+def test_a_detector_with_more_false_alarms_has_a_larger_rate():
+    few, many = (feature_drift.rate(lambda t=t: KINDS["Page-Hinkley"].make(t), (1, 2_000, 10)) for t in (30.0, 5.0))
+    assert (few["events"], many["events"]) == (2_000, 2_000)
+    assert few["per million"] < many["per million"] == many["alarms"] * 500
+
+
+@pytest.mark.usefixtures("data")
+def test_a_real_stream_in_random_order_has_no_alarm():
+    found = feature_drift.real("luxembourg", 1)
+    assert (found["events"], found["columns"], found["shuffled"]) == (1_901, 31, 0)
