@@ -53,7 +53,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "joined": ("connectors/joined.py", ("connectors/joined.py", "tests/connectors/test_joined.py")),
     "join": ("streamsvm/delayed/join.py", _LATE),
-    "store": ("streamsvm/delayed/store.py", _LATE),
+    "store": ("streamsvm/delayed/store.py", ("tests/delayed/test_store.py", *_LATE[:2])),
     "label_join": ("streamsvm/delayed/label_join.py", _LATE[:1]),
     "single_join": ("streamsvm/delayed/single_join.py", _LATE[1::-1]),
     "archive": (

@@ -112,6 +112,8 @@ def _check_monitor(config: RunConfig) -> None:
 
 def _is_same(one: Url, other: Url) -> bool:
     """Return whether two URLs name one stream."""
+    if one.table is not None or other.table is not None:
+        return one.table is other.table
     if one.kind is not None or other.kind is not None:
         return one.kind is other.kind and one.path.rpartition("/")[2] == other.path.rpartition("/")[2]
     places = [{place for path in url.paths for place in _places(path, 0)} for url in (one, other)]

@@ -110,7 +110,8 @@ class RunConfig(
 
     Fields are the options and settings of the command line, as strings or Python values:
     ``label_timeout="30d"`` is ``label_timeout=2592000.0``, and ``types="a:category"`` is ``types={"a": "category"}``.
-    ``model`` may also be a classifier, and ``source`` a data frame, a lazy frame, Arrow data, or an iterable of them.
+    ``model`` may also be a classifier. ``source`` and ``label_source`` may be data frames, lazy frames, Arrow data, or
+    iterables of them.
 
     Parameters
     ----------
@@ -135,12 +136,13 @@ class RunConfig(
     learn: bool = True
 
     def __post_init__(self) -> None:
-        source: Any = self.source
-        if is_table := not (source is None or isinstance(source, str | os.PathLike) or are_paths(source)):
-            self.source = None
+        given = {name: getattr(self, name) for name in SOURCES}
+        tables = {n: v for n, v in given.items() if not (v is None or isinstance(v, str | os.PathLike) or are_paths(v))}
+        for name in tables:
+            setattr(self, name, None)
         super().__post_init__()
-        if is_table:
-            self.source = Url.of(source)
+        for name, table in tables.items():
+            setattr(self, name, Url.of(table))
         with refusing():
             self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))

@@ -178,7 +178,7 @@ class LateOptions(Settings):
     max_pending_bytes : N
         Maximum memory of waiting events in bytes; beyond it, the oldest are dropped (default 1073741824).
     pending_dir : DIR
-        Store waiting events in temporary files in this directory; about 100 bytes per event stay in memory.
+        Store waiting events in temporary files in this directory; about 125 bytes per event stay in memory.
     """
 
     label_source: Sources | None = None

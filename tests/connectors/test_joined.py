@@ -208,6 +208,7 @@ def test_a_live_stream_at_its_end_is_not_waited_for(live: str) -> None:
         assert batch.late is not None
         found += [*(batch.keys or []), *batch.late.labels]
     assert found == ["a", "b", "x", "y"]
+    assert source.is_live
 
 
 PAUSED, IDLE = "paused", "idle"

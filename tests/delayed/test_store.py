@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm import CPMClassifier
 from streamsvm.delayed import segments
+from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
+from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.store import Store
 from streamsvm.models.archive import write_archive
 from tests.delayed.test_join import SLOT_BYTES, Echo, run
@@ -113,3 +116,14 @@ def test_forgotten_events_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         assert store.n_bytes <= 2 * (50 + 101) * (SLOT_BYTES + 40) + 2_048 * 8
     assert len(store.segments.all) <= 1 + 200 // 16
     assert store.counts["waiting"] == 51
+
+
+def test_single_events_take_no_memory_when_they_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT", 16)
+    monkeypatch.setattr(stores, "_SPARE", 4)
+    store = Store(wait_ms=50)
+    join = Join(store, OwnModel(CPMClassifier(), proba=True))
+    for i in range(1_500):
+        assert join.predict_one({"x": 1.0}, str(i), i)
+    assert len(store.segments.all) <= 2 + 101 // 16
+    assert store.n_bytes <= 2 * 101 * (SLOT_BYTES + 100) + 2_048 * 8

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streamsvm import CPMClassifier
@@ -52,3 +53,22 @@ def test_columns_are_checked_before_the_run(tmp_path: Path) -> None:
         Run(RunConfig(source=TABLE, label="z")).start()
     with raises(SetupError, named="--label"):
         Run(RunConfig(source=TABLE)).start()
+
+
+def test_labels_may_be_a_table(tmp_path: Path) -> None:
+    n = 200
+    events, at = TABLE.slice(0, n).drop_columns(["y"]), pa.array(range(1_700_000_000, 1_700_000_000 + n))
+    events = events.append_column("id", pa.array(range(n))).append_column("at", at)
+    labels = pa.table({"id": range(n), "at": pc.add(at, 7), "y": TABLE["y"].slice(0, n)})
+    late: dict[str, Any] = {"label_source": labels, "join": "id", "time": "at"}
+    whole = start(events, tmp_path / "whole.csv", **late)
+    assert len(whole) == n + 1
+    assert whole[-1].split(",")[whole[0].split(",").index("prediction")] in ("up", "down")  # labels are learned
+    kept = {"checkpoint": str(tmp_path / "kept")}
+    start(events, tmp_path / "out.csv", max_events=90, **late, **kept)
+    assert start(events, tmp_path / "out.csv", **late, **kept) == whole
+    with raises(SetupError, named="--label-source"):
+        start(events, tmp_path / "same.csv", **late | {"label_source": events})
+    with raises(SetupError, named="--checkpoint"):
+        again = {"checkpoint": str(tmp_path / "other")}
+        start(events, tmp_path / "again.csv", **late | {"label_source": iter(labels.to_batches())}, **again)
