@@ -253,7 +253,7 @@ REFUSED = [
     (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
     (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and --dead-letter are the same file"),
     (["--dead-letter", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
-    (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix is not a known format"),
+    (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix '.foo' is not a known format"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
     (["--out", ""], [], "argument --out: must not be empty"),
     (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
