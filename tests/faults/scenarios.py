@@ -70,7 +70,7 @@ def write_profile(path: Path) -> None:
     monitor.profile().save(path)
 
 
-def _unpacked(path: Path) -> bytes:
+def unpacked(path: Path) -> bytes:
     """Return the content of a file. Compressed bytes depend on the flushes."""
     data = path.read_bytes()
     if path.suffix == ".zst":
@@ -157,7 +157,7 @@ class Scenario:
                     found[name] = list(database.iterdump())
             else:
                 parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
-                found[name] = {str(part.relative_to(path)): _unpacked(part) for part in parts}
+                found[name] = {str(part.relative_to(path)): unpacked(part) for part in parts}
         # A run with delayed labels has a random salt, and one with refits clock times.
         if self._all["checkpoint"] and not (self.joined or "refit" in self.options):
             found["checkpoint"] = (folder / "state" / "check" / "checkpoint.safetensors").read_bytes()

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamsvm import CPMClassifier
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.errors import RunError
+from tests.faults.scenarios import unpacked
 
 # Events: features, label or None; a string is a malformed line.
 EVENTS = st.one_of(
@@ -62,9 +63,13 @@ class FileMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    @initialize(events=st.lists(EVENTS, min_size=1, max_size=30), size=st.integers(1, 20))
-    def begin(self, events: list[Any], size: int) -> None:
-        self.size = size
+    @initialize(
+        events=st.lists(EVENTS, min_size=1, max_size=30),
+        size=st.integers(1, 20),
+        out=st.sampled_from(["out.csv", "out.csv.gz", "out.csv.zst"]),
+    )
+    def begin(self, events: list[Any], size: int, out: str) -> None:
+        self.size, self.out = size, out
         (self.folder / "in.csv").write_text("a,b,y\n")
         self.append(events)
 
@@ -116,16 +121,16 @@ class FileMachine(RuleBasedStateMachine):
         self.refused(**change)
 
     @precondition(lambda self: self.done is not None)
-    @rule(name=st.sampled_from(["out.csv", "out.csv.rejected.jsonl", "in.csv"]), how=st.sampled_from(["cut", "other"]))
+    @rule(name=st.sampled_from(["out", "dead.jsonl", "in.csv"]), how=st.sampled_from(["cut", "other"]))
     def replace_file(self, name: str, how: str) -> None:
         """A file that was replaced is refused, and is accepted again when it is back."""
-        path = self.folder / name
+        path = self.folder / (self.out if name == "out" else name)
         kept = path.read_bytes()
         if not kept:
             return
         known = self.read if name == "in.csv" else len(kept)
         path.write_bytes(kept[: known // 2] if how == "cut" else b"other\n" + kept)
-        if name == "out.csv.rejected.jsonl" and how == "other":  # JSON lines have no header that could differ
+        if name == "dead.jsonl" and how == "other":  # JSON lines have no header that could differ
             path.write_bytes(kept)
             return
         self.refused()
@@ -158,7 +163,8 @@ class FileMachine(RuleBasedStateMachine):
             "source": f"in.csv?batch_size={self.size}",
             "label": "y",
             "types": "a:number,b:number",
-            "out": "out.csv",
+            "out": self.out,
+            "dead_letter": "dead.jsonl",
         }
         given |= {"model": "cpm", "checkpoint": "check", "checkpoint_every": every, "save": "model"}
         with contextlib.chdir(self.folder), pytest.MonkeyPatch.context() as patch:
@@ -182,10 +188,10 @@ class FileMachine(RuleBasedStateMachine):
     def results_are_those_of_the_model(self) -> None:
         """Each event has one prediction, each malformed line a dead letter, and the model has learned each label."""
         plain = Plain(self.events[: self.done])
-        with (self.folder / "out.csv").open(newline="") as file:
-            rows = [(row["line"], row["prediction"], row["label"]) for row in csv.DictReader(file)]
+        lines = unpacked(self.folder / self.out).decode().splitlines()
+        rows = [(row["line"], row["prediction"], row["label"]) for row in csv.DictReader(lines)]
         assert rows == plain.predictions
-        rejected = (self.folder / "out.csv.rejected.jsonl").read_text().splitlines()
+        rejected = (self.folder / "dead.jsonl").read_text().splitlines()
         assert [line.rpartition('"line":')[2].rstrip("}") for line in rejected] == plain.rejected
         assert CPMClassifier.load(self.folder / "model").n_events_learned == plain.n_learned
 
