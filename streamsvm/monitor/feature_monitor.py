@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Mapping
 from typing import Any, Self
 
@@ -102,6 +103,8 @@ class FeatureMonitor(Archived):
         columns: Collection[Any] | None = None,
         seed: int = 0,
     ) -> None:
+        if isinstance(reference, str | os.PathLike):
+            raise ParameterTypeError("reference", "must be a number of events or a profile: see `Profile.load`")
         if not isinstance(reference, Profile):
             check_number("reference", reference, 256, 1e9, whole=True)
         check_choice("reset", reset, ("never", "after_alarm"))

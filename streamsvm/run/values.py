@@ -146,11 +146,15 @@ def _reference(value: Any) -> int | str:
 
     Examples
     --------
-    >>> _reference("5000"), _reference("profile.json")
-    (5000, 'profile.json')
+    >>> _reference("5000"), _reference("1e4"), _reference("profile.json")
+    (5000, 10000, 'profile.json')
     """
-    is_count = value.isdecimal() if isinstance(value, str) else isinstance(value, Real)
-    return int(KINDS["int"](value)) if is_count else _text(value)
+    try:
+        return int(KINDS["int"](float(value)))
+    except (TypeError, ValueError, OverflowError):
+        if isinstance(value, Real):
+            raise
+        return _text(value)
 
 
 def read_token(path: str, option: str) -> str:

@@ -321,7 +321,15 @@ def test_a_file_that_is_not_json_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("parameter", "value"),
-    [("reference", 10), ("reset", "always"), ("false_alarms", 0.0), ("columns", "size"), ("columns", []), ("seed", -1)],
+    [
+        ("reference", 10),
+        ("reference", "p.json"),
+        ("reset", "always"),
+        ("false_alarms", 0.0),
+        ("columns", "size"),
+        ("columns", []),
+        ("seed", -1),
+    ],
 )
 def test_a_wrong_parameter_is_refused(parameter, value):
     with raises(ParameterError, parameter=parameter):
