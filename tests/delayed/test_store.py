@@ -44,6 +44,12 @@ def test_a_state_comes_back_as_it_was(saved: Saved) -> None:
     assert again.rows(np.arange(1, 10))["x"].tolist() == [*range(2, 11)]
 
 
+def test_a_state_holds_no_words_of_labelled_events(tmp_path: Path) -> None:
+    store = Store()
+    run(Join(store, Echo()), [("event", 1, 1, 0), ("event", 2, 2, 0), ("label", 1, 3, 0)], 1)
+    assert len(store.state(tmp_path)[1]["open.data"]) == 40
+
+
 def changed(name: str, change: int, at: int = -1) -> Callable[[Saved], None]:
     """Change a number in the records of the open segment."""
 
