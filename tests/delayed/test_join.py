@@ -333,6 +333,7 @@ def test_a_join_does_what_its_slow_twin_does(
     assert echo.log == twin.log
     totals = again.store.counts
     assert {name: totals[name] for name in twin.n} == twin.n
+    assert totals["labels"] == sum(kind == "label" for kind, *_ in ops)
     assert totals["waiting"] == sum(slot["fate"] == "waiting" for slot in twin.slots)
     assert totals["early"] == sum(slot["fate"] == "early" for slot in twin.slots)
 
