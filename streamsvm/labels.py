@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_TOLD = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
+_IS_LABEL = {str, int, bool}  # every value of these types is a label
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # with more labels, these are probably identifiers
 
@@ -88,6 +89,8 @@ def as_label(value: Any) -> Any:
     TypeError, ValueError
         As in `check_label`.
     """
+    if type(value) in _IS_LABEL:
+        return value
     check_label(value)
     if isinstance(value, Enum):
         for kind, convert in _PLAIN:

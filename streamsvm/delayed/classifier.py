@@ -293,7 +293,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             self.model.learn_one(x, y, **kwargs)
             return
         with self._lock:
-            join, text = self._joined(), key_text(x if key is None else key)
+            join, text = self._join or self._joined(), key_text(x if key is None else key)
             if not join.learn_one(y, text, NOW if time is None else _milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
@@ -310,7 +310,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
         if self._adapter.single is None:
             return None
-        join, text, moment = self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
+        join, text, moment = self._join or self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
         if not join.predict_one(x, text, moment):
             timed = with_times(x)
             if timed is None or not join.predict_one(timed, text, moment):

@@ -16,7 +16,8 @@ from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, S
 from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
-from streamsvm.delayed.single_join import NOT_TAKEN
+from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Floats, Ints
 
@@ -66,6 +67,7 @@ class Join:
         self.decisions, self.with_keys = decisions or Decisions(), True
         self._size = model.memory_size
         self._n_numbers = self._size + _NOTES * model.stores_proba
+        self._n_bytes = 8 * self._n_numbers
         self._single = model.single if learn and model.stores_proba else None
         self.decided = Decided()
         self._names: tuple[Any, ...] = ()
@@ -87,24 +89,42 @@ class Join:
         bool
             False if the event needs `step`: then nothing has changed.
         """
-        single, store, text = self._single, self.store, _encoded(key)
-        if single is None or (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
+        single, store, text = self._single, self.store, key.encode("utf-8", "surrogatepass")
+        if single is None:
+            return False
+        if not self.decisions and (row := single.pack(x)) is not None:
+            layout = self._layout if single.names is self._names else self._find_layout(single)
+            if layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
+                if store.table.n_entries[()] > 1:
+                    self._free(store.table.journal)
+                return True
+        return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
+
+    def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
+        """Process a single event, by separate calls of the store and the learner, if no other event expires."""
+        single, store = self._single, self.store
+        if single is None:
+            return False
+        if (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
             return False
         row, proba, memory = found
         if self.decisions:
             self.decided = self._decide_one(single.proba)
             proba = self.decisions.packed(single.proba, self.decided).tobytes()
-        if single.names is not self._names:
-            self._names, self._layout = single.names, store.layouts.number(single.names, True)
-        layout = self._layout
+        layout = self._layout if single.names is self._names else self._find_layout(single)
         if not row or layout == OWN:
             layout, row = store.layouts.pack_one(x)
         words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
-        size = len(words) - len(proba) - len(memory) + 8 * self._n_numbers
+        size = len(words) - len(proba) - len(memory) + self._n_bytes
         store.add_one(event, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
         if store.table.n_entries[()] > 1:
             self._free(store.table.journal)
         return True
+
+    def _find_layout(self, single: SingleRow) -> int:
+        """Return the layout of the learner's names."""
+        self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
+        return self._layout
 
     def learn_one(self, label: Any, key: str, time: int) -> bool:
         """Process a single label; return False if it needs `step`: then nothing has changed.
@@ -114,32 +134,67 @@ class Join:
         label, key, time
             The label; time NOW for the newest time so far.
         """
-        single, store, text = self._single, self.store, _encoded(key)
-        if single is None:
+        store, text = self.store, key.encode("utf-8", "surrogatepass")
+        if self._single is None:
             return False
-        kind = store.label_one(text, time, store.labels[label])
+        code = store.labels[label]
+        kind = store.label_one(text, time, code)
+        if kind == NOT_TAKEN and self._expire(time):
+            kind = store.label_one(text, time, code)
         if kind == NOT_TAKEN:
             return False
-        is_in_time = kind == IN_TIME
-        needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and bool(self.decisions))
-        if is_in_time:
-            slot, layout, start, n_row, n_words = store.table.found
-            i = store.segments.number(slot)
-            data, end = store.segments.all[i].data, 8 * (start + n_words)
-            row, memory = data[8 * start : 8 * (start + n_row)], data[end - 8 * self._size : end]
-            if n_words and layout != self._layout:
-                row = store.layouts.unpack_one(layout, row)
-            needs_batch = not n_words or not single.learn(row, memory, label)
-            if self.decisions and not needs_batch:
-                kept = np.frombuffer(data[8 * (start + n_row - len(text) // -8) : end - 8 * self._size])
-                self._decide_one(self.decisions.unpacked([kept], len(self.model.classes))[0], label)
+        if kind == IN_TIME:
+            slot, layout, start, n_row, n_words = store.table.found.tolist()
+            needs_batch = not self._learn_stored(slot, layout, start, n_row, n_words, label)
+        else:
+            needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and bool(self.decisions))
         if needs_batch:
             self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, store.table.journal)
         elif store.table.n_entries[()] > 1:
             self._free(store.table.journal)
-        elif is_in_time and not store.relearns:
-            store.segments.free_of(i, n_words)
+        elif kind == IN_TIME and not store.relearns:
+            store.segments.free_of(store.segments.number(slot), n_words)
         return True
+
+    def _learn_stored(self, slot: int, layout: int, start: int, n_row: int, n_words: int, label: Any) -> bool:
+        """Learn a stored event; return False if it needs a batch: then nothing has changed."""
+        single, store, end = self._single, self.store, 8 * (start + n_words)
+        data = store.segments.all[store.segments.number(slot)].data
+        row, memory = bytes(data[8 * start : 8 * (start + n_row)]), data[end - 8 * self._size : end]
+        if n_words and layout != self._layout:
+            row = store.layouts.unpack_one(layout, row)
+        if not n_words or single is None or not single.learn(row, memory, label):
+            return False
+        if self.decisions:
+            n_key = int(store.table.records["n_key"][store.table.at(slot)])
+            kept = np.frombuffer(data[8 * (start + n_row - n_key // -8) : end - 8 * self._size])
+            self._decide_one(self.decisions.unpacked([kept], len(self.model.classes))[0], label)
+        return True
+
+    def _expire(self, time: int, x: Any = None) -> bool:
+        """Learn events that expire at a time one after another; return whether there are any.
+
+        Parameters
+        ----------
+        time
+            The time; NOW for the newest time so far.
+        x
+            An event that arrives at that time. It is refused before anything changes.
+        """
+        store = self.store
+        if time == NOW or not store.table.state.learns_timeouts or self._single is None:
+            return False
+        if x is not None:
+            store.layouts.pack_one(x)
+        journal = store.expire(time)
+        for i, slot in enumerate(journal[:, SLOT].tolist()):
+            record = store.table.records[store.table.at(slot)]
+            stored = [int(record[name]) for name in ("layout", "start", "n_row", "n_words")]
+            if not self._learn_stored(slot, *stored, self.on_timeout):
+                self._run(_NO_EVENTS, store.pack([], 0), [], [], _LABEL[:0], journal[i:].copy())
+                break
+        self._free(journal)
+        return len(journal) > 0
 
     def _decide_one(self, proba: Floats, label: Any = None) -> Decided:
         """Decide about an event, or update with its label."""

@@ -158,6 +158,8 @@ def key_text(key: Any) -> str:
     """
     if type(key) is str:
         return key
+    if type(key) is int:
+        return str(key)
     if isinstance(key, float) and key.is_integer():
         key = int(key)
     if isinstance(key, bytes):

@@ -9,6 +9,8 @@ import numpy as np
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.delayed.single_join import ENTRY_POINTS, NOT_TAKEN
+from streamsvm.features.tables import NOT_PLAIN
 from streamsvm.features.values import names_of_times
 
 if TYPE_CHECKING:
@@ -31,11 +33,15 @@ class SingleRow:
         Memory views of the last prediction and its probability.
     proba
         Probabilities of the last prediction, shape (1, classes).
+    address, shares
+        Address of `score` and `proba`, which are contiguous, and memory view of the bytes of `proba`.
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
-        self._model, self._n_classes = model, 0
+        self._model, self.n_classes = model, 0
         self._state: State | None = None
+        self._has_memory = model.memory_size > 0
+        self._fast: tuple[Any, ...] = ()  # that `pack` used last
         self.names: tuple[Any, ...] = ()
 
     def __reduce__(self) -> Any:
@@ -45,6 +51,21 @@ class SingleRow:
     def label(self) -> Any:
         """The predicted class, None for none."""
         return self._model.labels.answers[self.code[0]]
+
+    def pack(self, x: Any) -> bytes | None:
+        """Return the values of an event with exactly the known names, all numbers; None if it needs `predict`."""
+        model = self._model
+        fast = model.fast_path
+        if self._has_memory or type(x) is not dict or len(x) != fast[0]:
+            return None
+        if fast is not self._fast or len(model.labels.codes) != self.n_classes:
+            self._bind(model.buffer, fast[0], len(model.labels))
+            self._fast, self.rows, self._learn_row = fast, fast[3], ENTRY_POINTS["learn_row"].compile()
+        try:
+            packed: bytes = fast[1](*fast[2](x))
+        except NOT_PLAIN:
+            return None
+        return packed
 
     def predict(self, x: Any) -> tuple[bytes, bytes, bytes] | None:
         """Predict an event.
@@ -76,7 +97,7 @@ class SingleRow:
             self._labels[0], self.score[0], self._memory[:] = -1, math.nan, self._no_memory
             if self._run_rows(*arguments) < 1:
                 return None
-            return bytes(self._row) if values is not None else b"", bytes(self._proba), bytes(self._memory)
+            return bytes(self._row) if values is not None else b"", bytes(self.shares), bytes(self._memory)
 
     def learn(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row with the memory of its prediction.
@@ -96,10 +117,14 @@ class SingleRow:
             False if it needs `run_batch`: then nothing has changed.
         """
         model = self._model
+        code = model.labels.codes.get(label)
+        if code is None:
+            return False
+        fast = model.fast_path
+        is_plain = fast is self._fast and type(x) is bytes and len(x) == 8 * fast[0]
+        if is_plain and self._learn_row(fast[3], x, code) != NOT_TAKEN:
+            return True
         with model.lock:
-            code = model.labels.codes.get(label)
-            if code is None:
-                return False
             if isinstance(x, dict):
                 arguments = self._fit_listed(model.load_listed(x, learn=True))
             elif model.load_packed(x):
@@ -113,7 +138,7 @@ class SingleRow:
     def _fit(self, n_values: int) -> None:
         """Use the memory of the learner, which may have changed."""
         model = self._model
-        if model.buffer is not self._state or len(model.labels) != self._n_classes or n_values != len(self.names):
+        if model.buffer is not self._state or len(model.labels) != self.n_classes or n_values != len(self.names):
             self._bind(model.buffer, n_values, len(model.labels))
 
     def _fit_listed(self, n_values: int) -> Any:
@@ -128,12 +153,14 @@ class SingleRow:
         from streamsvm.online import driver
         from streamsvm.online.batch import one_event
 
-        self._state, self._n_classes, self.names = state, n_classes, tuple(self._model.columns[:n_values])
+        self._state, self.n_classes, self.names = state, n_classes, tuple(self._model.columns[:n_values])
         is_ensemble, rows = isinstance(self._model, StreamSVMClassifier), state.rows
         entry = (vote if is_ensemble else driver).ENTRY_POINTS["run_rows"]
         prepare([entry])
         plain, listed = one_event(rows.row, rows.all_rows), one_event(rows.row, rows.row_columns)
-        scores, self.proba = np.zeros(1), np.zeros((1, n_classes))
+        found = np.zeros(1 + n_classes)
+        scores, self.proba = found[:1], found[None, 1:]
+        self.address, self.shares = found.ctypes.data, found[1:].view(np.uint8).data
         memories = np.zeros((1, self._model.memory_size), np.int64)
         own = {"scores": scores, "proba": self.proba, "apart": np.ones(1, np.int64), "memories": memories}
         for batch in (plain, listed):
@@ -145,6 +172,6 @@ class SingleRow:
         self._labels, self.code = plain.labels.data, plain.codes.data
         self.score: Any = scores.data
         self._row, self._memory = (array.reshape(-1).view(np.uint8).data for array in (rows.row, memories))
-        self._row, self._proba = self._row[: 8 * n_values], self.proba.data
+        self._row = self._row[: 8 * n_values]
         self._no_memory, self._run_rows = bytes(len(self._memory)), entry.compile()
         self._plain, self._listed = ((state if is_ensemble else rows, batch) for batch in (plain, listed))

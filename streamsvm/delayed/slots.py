@@ -41,16 +41,15 @@ class SlotTable:
         # Memory views of numbers, which are read faster.
         views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
         self.n_entries, self.next, self.found = views
-        self.is_simple, self.add_event, self.add_label = (
-            entry.compile() for entry in single_join.ENTRY_POINTS.values()
-        )
+        single = [entry.compile() for entry in single_join.ENTRY_POINTS.values()]
+        self.is_simple, self.add_event, self.add_label, self.predict_event, self.learn_row, self.expire_events = single
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        views = ("n_entries", "next", "found", "is_simple", "add_event", "add_label")
+        views = {"n_entries", "next", "found", *single_join.ENTRY_POINTS}
         return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property

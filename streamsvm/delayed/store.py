@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.contents import Contents
 from streamsvm.delayed.rows import OBJECT
 from streamsvm.delayed.segments import Segment
+from streamsvm.delayed.single_join import NOT_TAKEN
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
@@ -24,11 +26,21 @@ from streamsvm.models.archive import decode_labels, encode_label, read_archive, 
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.parameters import ParameterError
 
+if TYPE_CHECKING:
+    from streamsvm.delayed.single import SingleRow
+
 _LEAST = 8  # least number of events that must fit
 _SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
-_MOMENT, _EVENT, _LABEL = Struct("16sq"), Struct("7qd"), Struct("16s2q")
+_MOMENT, _EVENT, _LABEL, _TIME = Struct("16sq"), Struct("7qd"), Struct("16s2q"), Struct("q")
+_PREDICTED = Struct("16s9q")
 _WORDS = RECORD.itemsize // 8
+
+
+@lru_cache(maxsize=16)
+def _hasher(secret: bytes) -> blake2b:
+    """Return the hash of no bytes; copies take less time than hashes with parameters."""
+    return blake2b(digest_size=16, salt=secret)
 
 
 class TooSmall(ValueError):
@@ -202,9 +214,47 @@ class Store(Contents):
         table, (code, score, layout, n_row, n_key) = self.table, about
         slot = table.next[()]
         data = self.segments.open_at(slot)
-        own = size if self.folder is None else 0, code, len(data) // 8, layout
-        if table.add_event(table.state, event + _EVENT.pack(*own, n_row, n_key, len(words) // 8, score)) == slot:
+        own = size if self.folder is None else 0, len(data) // 8, layout
+        if table.add_event(table.state, event + _EVENT.pack(*own, n_row, n_key, len(words) // 8, code, score)):
             data += words
+
+    def predict_one(self, single: SingleRow, row: bytes, layout: int, key: bytes, time: int, size: int) -> bool:
+        """Predict, process and store a single event; return False if nothing has changed.
+
+        Parameters
+        ----------
+        single
+            The learner, which gets the prediction.
+        row, layout
+            Values of the first columns of the learner, and their layout.
+        key, time
+            The event.
+        size
+            Its counted bytes beside row and key.
+        """
+        table, own, n_key, k = self.table, key + b"\0" * (-len(key) % 8), len(key), single.n_classes
+        n_bytes = len(row) + len(own)
+        size = size + n_bytes if self.folder is None else 0
+        if not self._spare:
+            self._make_room_for_singles(size)
+        self._spare -= 1
+        data, digest = self.segments.open_at(table.next[()]), self._digest(key)
+        start, n_row, n_words = len(data) >> 3, len(row) >> 3, (n_bytes >> 3) + k
+        packed = _PREDICTED.pack(digest, time, size, start, layout, n_row, n_key, n_words, k, single.address)
+        code = table.predict_event(table.state, single.rows, packed, row)
+        if code > NOT_TAKEN:
+            data += b"".join((row, own, single.shares))
+        elif code == NOT_TAKEN:
+            return False
+        else:
+            code = NOT_TAKEN - 2 - code
+        single.code[0] = code
+        return True
+
+    def expire(self, time: int) -> Ints:
+        """Expire events up to a time; return the journal."""
+        self.table.expire_events(self.table.state, _TIME.pack(time))
+        return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
         """Process a single label; return the kind of its entry in the journal, see `single_join.add_label`."""
@@ -215,7 +265,9 @@ class Store(Contents):
         return found
 
     def _digest(self, key: bytes) -> bytes:
-        return blake2b(key, digest_size=16, salt=self._secret).digest()
+        found = _hasher(self._secret).copy()
+        found.update(key)
+        return found.digest()
 
     def _make_room_for_singles(self, size: int) -> None:
         self.trim()

@@ -225,6 +225,11 @@ class EventLearner(LearnerMemory):
         """
         return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)))
 
+    @property
+    def fast_path(self) -> tuple[Any, ...]:
+        """Number of values of events with exactly the known names, -1 for none; their packer and getter; the rows."""
+        return self._fast
+
     def load_event(self, x: Any) -> Floats | None:
         """Make an event with exactly the known names, all numbers, the current row; None for others.
 
