@@ -161,9 +161,8 @@ class Join:
         single, store, end = self._single, self.store, 8 * (start + n_words)
         data = store.segments.all[store.segments.number(slot)].data
         row, memory = bytes(data[8 * start : 8 * (start + n_row)]), data[end - 8 * self._size : end]
-        if n_words and layout != self._layout:
-            row = store.layouts.unpack_one(layout, row)
-        if not n_words or single is None or not single.learn(row, memory, label):
+        x: Any = store.layouts.unpack_one(layout, row) if n_words and layout != self._layout else row
+        if not n_words or single is None or not single.learn(x, memory, label):
             return False
         if self.decisions:
             n_key = int(store.table.records["n_key"][store.table.at(slot)])
@@ -189,8 +188,8 @@ class Join:
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
             record = store.table.records[store.table.at(slot)]
-            stored = [int(record[name]) for name in ("layout", "start", "n_row", "n_words")]
-            if not self._learn_stored(slot, *stored, self.on_timeout):
+            layout, start, n_row, n_words = (int(record[name]) for name in ("layout", "start", "n_row", "n_words"))
+            if not self._learn_stored(slot, layout, start, n_row, n_words, self.on_timeout):
                 self._run(_NO_EVENTS, store.pack([], 0), [], [], _LABEL[:0], journal[i:].copy())
                 break
         self._free(journal)
