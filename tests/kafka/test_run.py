@@ -396,7 +396,7 @@ def test_max_events_and_then_more(broker, topic, tmp_path):
         ("kafka://{broker}", "must read kafka://HOST:PORT"),
         ("kafka://{broker}/nowhere", "there is no topic 'nowhere'"),
         ("kafka://{broker}/nowhere?lable=y", "unknown option `lable`"),
-        ("kafka://{broker}/nowhere?order=random", "`order` must be one of arrival, timestamp"),
+        ("kafka://{broker}/nowhere?order=random", "`order` must be one of timestamp, arrival"),
         ("kafka://{broker}/nowhere?format=xml", "`format` must be one of"),
         ("kafka://{broker}/nowhere?fetch_min_bytes=much", "`fetch_min_bytes` must be a number"),
         ("kafka://me:hunter2@{broker}/t", "remove user and password from the URL"),
