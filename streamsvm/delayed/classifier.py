@@ -26,7 +26,7 @@ from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Ints
-from streamsvm.features.values import names_of_times, notice_of_times, with_times
+from streamsvm.features.values import names_of_times, notice_of_times, refuse_rows, unusable_rows, with_times
 from streamsvm.labels import as_label
 from streamsvm.locks import Lock, locked
 from streamsvm.parameters import check_number
@@ -346,6 +346,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
             x = timed
+        if isinstance(self._adapter, OwnModel):
+            refuse_rows(unusable_rows([x]))  # before the event is stored
         text, moment = key_text(key), self._moment(time, join)
         self._keys.add([text], moment, [], [])
         answer, _ = join.step(Events([x], [text], moment, _NO_ORIGINS), LateLabels([], [], _NO_TIMES, _NO_TIMES), [])

@@ -12,6 +12,7 @@ import pytest
 from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
+from streamsvm.features.rows import BadRows
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import knowledge, river_checks
@@ -45,6 +46,18 @@ def test_texts_that_are_no_unicode_wait_as_others_do() -> None:
         model.predict_one(x, key=key)
         model.learn_one(key, "\ud803")
         assert model.predict_one(x) == "\ud803"
+
+
+@pytest.mark.parametrize("value", [float("inf"), [1]])
+def test_an_event_that_is_refused_does_not_wait(value: Any) -> None:
+    model = DelayedClassifier(CPMClassifier())
+    model.predict_one({"a": 1.0}, key="good")
+    with raises(BadRows, "'a'"):
+        model.predict_one({"a": value}, key="bad")
+    assert model.n_pending == 1
+    model.learn_one("good", "yes")
+    assert model.counts["answered"] == 1
+    assert model.predict_one({"a": 1.0}) == "yes"
 
 
 def test_what_is_learned_is_what_was_predicted_on() -> None:
