@@ -108,6 +108,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ) -> None:
         self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
         self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
+        if wait is not None:
+            check_number("wait", wait.total_seconds() if isinstance(wait, timedelta) else wait, 0, _LATEST / 1000)
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None

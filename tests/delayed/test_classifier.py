@@ -72,6 +72,12 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
     assert knowledge(late.model) == knowledge(plain)
 
 
+@pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1)])
+def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
+    with raises((ValueError, TypeError), named="wait"):
+        DelayedClassifier(CPMClassifier(), wait=wait)
+
+
 def test_labels_that_come_first_wait_and_those_that_come_late_are_not_learned() -> None:
     model = DelayedClassifier(CPMClassifier(), wait=timedelta(seconds=10))
     model.learn_one("early", "a", time=0)
