@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.features.rows import BadRows
+from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import knowledge, river_checks
@@ -74,7 +76,7 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
 
 @pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1)])
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
-    with raises((ValueError, TypeError), named="wait"):
+    with raises(ParameterError, parameter="wait"):
         DelayedClassifier(CPMClassifier(), wait=wait)
 
 
