@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -113,9 +112,7 @@ def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) ->
     """
     outputs = [os.path.realpath(path) for path in exclude]
     found: dict[tuple[int, int] | str, ListedFile] = {}
-    remote = list(filter(is_remote, roots))
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:  # a request takes as long as the way to the server and back
-        listed = dict(zip(remote, pool.map(_listed_remote, remote), strict=True))
+    listed = _listed_together(list(filter(is_remote, roots)))
     for root in roots:
         if root in listed:
             for each in listed[root]:
@@ -158,6 +155,16 @@ def _inside(root: str) -> Iterator[str]:
         seen.add(place)
         folders[:] = filter(_is_visible, folders)
         yield from (os.path.join(folder, name) for name in names if _is_visible(name))
+
+
+def _listed_together(roots: Sequence[str]) -> dict[str, list[ListedFile]]:
+    """Return the files of URLs. Several are requested at a time, because servers take most of the time to respond."""
+    if not roots:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        return dict(zip(roots, pool.map(_listed_remote, roots), strict=True))
 
 
 def _listed_remote(root: str) -> list[ListedFile]:

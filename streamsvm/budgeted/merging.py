@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import math
-import os
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.cache import cache_folder
+from streamsvm.core.cache import cache_folder, write_atomically
 from streamsvm.core.jit import inlined, jit_fma, kernel
 from streamsvm.core.library import library
 from streamsvm.core.math import ONE, TWO, ZERO, exp_below
@@ -197,11 +197,8 @@ def table() -> NDArray[np.float32]:
         return found
     computed = np.zeros((GRID, GRID), np.float32)
     fill_table(computed)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(part, "wb") as file:
-            np.save(file, computed)
-        os.replace(part, path)
-    except OSError:  # the next process computes it again
-        part.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.save(content, computed)
+    with contextlib.suppress(OSError):  # the next process computes it again
+        write_atomically(path, content.getvalue())
     return computed

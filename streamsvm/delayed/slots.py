@@ -42,7 +42,7 @@ class SlotTable:
         views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
         self.n_entries, self.next, self.found = views
         single = [entry.compile() for entry in single_join.ENTRY_POINTS.values()]
-        self.is_simple, self.add_event, self.add_label, self.predict_event, self.learn_row, self.expire_events = single
+        self.is_simple, self.add_event, self.add_label, self.predict_event, _, self.expire_events = single
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

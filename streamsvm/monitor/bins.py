@@ -141,10 +141,8 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
         # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
         bits = _packed(numbers[part, None] <= bins.edges[part, :, None])
         median, low, high = bits[np.arange(len(bits)), bins.splits[part].T]
-        words[2 * start : 2 * (start + len(bits)) : 2], words[2 * start + 1 : 2 * (start + len(bits)) : 2] = (
-            median,
-            low ^ high,
-        )
+        rows = words[2 * start : 2 * (start + len(bits))]
+        rows[::2], rows[1::2] = median, low ^ high
         up_to = np.bitwise_count(bits)
         counts[part, :, :N_CUTS] = up_to[:, 1:-1].swapaxes(1, 2)
         counts[part, :, BELOW], counts[part, :, ABOVE] = up_to[:, 0], up_to[:, -1] - up_to[:, -2]

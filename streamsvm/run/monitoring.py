@@ -106,7 +106,7 @@ class RunMonitor:
         model
             The model of the run.
         estimate
-            The estimate of the accuracy, which is told of changes.
+            Estimate of the accuracy, None without late labels. It is updated when features change.
         """
         for batch in batches:
             if len(batch) and not self.features.n_events:
@@ -298,8 +298,8 @@ def read_profile(path: str) -> Profile:
     try:
         profile = Profile.load(path)
     except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or error
-        raise SetupError(f"--reference {path}: {what}", "reference", option="--reference") from error
+        what = f"{path}: {error.strerror}" if isinstance(error, OSError) else error
+        raise SetupError(f"--reference {what}", "reference", option="--reference") from error
     if not profile.n_events or not profile.columns:
         raise SetupError(f"--reference {path}: the profile is empty: make it of events with features", "empty")
     return profile

@@ -183,9 +183,9 @@ class Report:
         if self.late is not None and self.late.key_notice:
             self.notices.append(self.late.key_notice)
         if self.monitor is not None:
-            found_none = self.monitor.notices()
-            self.notices += found_none
-            for notice in found_none:  # also if the report is not shown
+            notices = self.monitor.notices()
+            self.notices += notices
+            for notice in notices:  # also if the report is not shown
                 logger.warning("%s", notice)
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 

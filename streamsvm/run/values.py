@@ -90,7 +90,7 @@ def _numeric(kind: type, name: str, is_allowed: Callable[[Any], bool], wanted: s
     def convert(value: Any) -> Any:
         try:
             number = None if isinstance(value, bool) else kind(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # OverflowError: infinity as a whole number
             number = None
         if number is None or (not isinstance(value, str) and number != value):
             raise ValueError(f"invalid {name} value: {value!r}")
@@ -150,11 +150,10 @@ def _reference(value: Any) -> int | str:
     (5000, 10000, 'profile.json')
     """
     try:
-        return int(KINDS["int"](float(value)))
-    except (TypeError, ValueError, OverflowError):
-        if isinstance(value, Real):
-            raise
+        number = float(value)
+    except (TypeError, ValueError):
         return _text(value)
+    return int(KINDS["int"](number))
 
 
 def read_token(path: str, option: str) -> str:
