@@ -273,15 +273,19 @@ class Columns:
             self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
             self.tally.accept_all(c)
             self.watches.clear(slice(3 * c, 3 * c + 3))
-            for p in np.flatnonzero((self.relations >> 1 == c).any(axis=1)).tolist():
-                self.relation_tally.learn_from[p] = self.relation_tally.learn_until[p] = 1 << 60
-                self.relation_tally.accept_all(p)
-                self.relation_profiles[p] = None
-                self.relation_watches.clear(p)
+            self._forget_relations(np.flatnonzero((self.relations >> 1 == c).any(axis=1)))
         for p in again:
             if self.relation_profiles[p] is not None:
                 self.relation_tally.begin(p, self.block, self.n_blocks)
                 self.relation_watches.clear(p)
+
+    def _forget_relations(self, relations: Ints) -> None:
+        """Forget the references of relations until their columns have bins."""
+        self.relation_tally.learn_from[relations] = self.relation_tally.learn_until[relations] = 1 << 60
+        self.relation_tally.accept_all(relations)
+        self.relation_watches.clear(relations)
+        for p in relations.tolist():
+            self.relation_profiles[p] = None
 
     def _set_limits(self, columns: Iterable[int], relations: Iterable[int]) -> None:
         if len(self) > self.n_budgeted:

@@ -29,6 +29,7 @@ from streamsvm.monitor.saving import (
     restored_alarm,
     restored_open,
 )
+from streamsvm.monitor.sliding import SlidingColumns
 from streamsvm.monitor.tally import BLOCK
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
 
@@ -59,8 +60,10 @@ class FeatureMonitor(Archived):
     reference
         Number of first events that are the reference, at least 256, rounded down to a multiple of 64; or a `Profile`.
     reset
-        When a column learns its reference anew, from the events that follow: "never", or "after_alarm". With "never",
-        a change has one alarm, and another one only after the column has agreed with its reference again.
+        When a column learns its reference anew. "never": a change has one alarm, and another one only after the column
+        has agreed with its reference again. "after_alarm": from the events that follow an alarm. "sliding": also after
+        each `reference` events without an alarm, from these events. Alarms then mean that a column differs from the
+        events of up to twice `reference` ago, slower changes are accepted, and the cost doubles.
     false_alarms
         Expected number of false alarms per million events.
     columns
@@ -107,7 +110,7 @@ class FeatureMonitor(Archived):
             raise ParameterTypeError("reference", "must be a number of events or a profile: see `Profile.load`")
         if not isinstance(reference, Profile):
             check_number("reference", reference, 256, 1e9, whole=True)
-        check_choice("reset", reset, ("never", "after_alarm"))
+        check_choice("reset", reset, ("never", "after_alarm", "sliding"))
         check_between("false_alarms", false_alarms, 0.0, 10_000.0)
         check_number("seed", seed, 0, 2**63 - 1, whole=True)
         if isinstance(columns, str):
@@ -118,9 +121,8 @@ class FeatureMonitor(Archived):
         self.reference, self.reset, self.false_alarms, self.seed = n_reference, reset, float(false_alarms), int(seed)
         self.columns_given = None if columns is None else list(dict.fromkeys(columns))
         self._wanted = None if columns is None else set(columns)
-        self._columns = Columns(
-            n_reference // BLOCK * BLOCK, reset == "after_alarm", self.false_alarms * 1e-6, self.seed
-        )
+        kind = SlidingColumns if reset == "sliding" else Columns
+        self._columns = kind(n_reference // BLOCK * BLOCK, reset != "never", self.false_alarms * 1e-6, self.seed)
         self._rows: list[dict[Any, Any]] = []  # events of `update` that are not yet in a block
         self._open: list[Part] = []  # other ones
         self._n_open = 0

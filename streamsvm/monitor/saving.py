@@ -15,6 +15,8 @@ from streamsvm.monitor.alarms import KINDS, FeatureAlarm
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.profile import ColumnProfile, RelationProfile
 from streamsvm.monitor.reading import Cells, Part, join_cells
+from streamsvm.monitor.sliding import SlidingColumns
+from streamsvm.monitor.tally import BLOCK
 
 _TABLES = ("tally", "watches", "relation_tally", "relation_watches")
 
@@ -33,6 +35,8 @@ def columns_state(columns: Columns) -> State:
     parts: dict[str, State] = {
         name: ({}, {own: getattr(table, own) for own in table.arrays}) for name, table in tables.items()
     }
+    if isinstance(columns, SlidingColumns) and columns.next is not None:
+        parts["next"] = columns_state(columns.next)
     parts["first"] = _cells_state({str(c): join_cells(kept) for c, kept in columns.first.items() if kept})
     found, arrays = nested(parts, header)
     return found, arrays | {"previous": columns.previous, "relations": columns.relations}
@@ -64,6 +68,9 @@ def restore_columns(columns: Columns, state: Saved) -> None:
     columns.first_from = {whole(c, 0, len(columns) - 1): whole(at) for c, at in header["first_from"]}
     first = _restored_cells(part_of(state, "first"))
     columns.first = {c: [first[str(c)]] if str(c) in first else [] for c in columns.first_from}
+    if isinstance(columns, SlidingColumns) and "next" in header:
+        columns.next = Columns(columns.n_blocks * BLOCK, False, columns.false_alarms, columns.seed)
+        restore_columns(columns.next, part_of(state, "next"))
 
 
 def open_state(part: Part) -> State:

@@ -107,6 +107,13 @@ class Tally:
         self.n_windows[:, rows] = self.sums[:, rows] = self.squares[:, rows] = 0.0
         self.accept_all(rows)
 
+    def copy_rows(self, other: Tally, rows: Sequence[int]) -> None:
+        """Copy rows of another tally of as many rows and blocks."""
+        for name in self.arrays:
+            array = getattr(self, name)
+            at = rows if array.ndim == 1 else (slice(None), rows)
+            array[at] = getattr(other, name)[at]
+
     def next_boundary(self) -> int:
         """Return the next block at which a row begins or ends to learn."""
         bounds = np.concatenate([self.learn_from, self.learn_until])

@@ -96,7 +96,7 @@ def _check_late(config: RunConfig) -> None:
 
 def _check_monitor(config: RunConfig) -> None:
     """Refuse inconsistent options of the monitor."""
-    given = {"false_alarms": config.false_alarms is not None, "relearn_reference": config.relearn_reference}
+    given = {"false_alarms": config.false_alarms is not None, "reset_reference": config.reset_reference is not None}
     if not config.monitors and (name := next((each for each, is_given in given.items() if is_given), None)):
         what = f"{option_of(name)} needs --alerts SINK or --reference FILE: say what features are compared with"
         raise SetupError(what, "needs", option="--alerts")

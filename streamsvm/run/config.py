@@ -35,7 +35,7 @@ SINKS = _URLS[2:]
 _COMPARED = (
     *(name for name in LATE_OPTIONS if name not in (*SINKS, "pending_dir")),
     *("proba", "coverage", "coverage_by_class", "cost", "class_weight", "abstain", "alarms", "explain", "window"),
-    *("false_alarms", "relearn_reference"),
+    *("false_alarms", "reset_reference"),
 )
 """The options beside those of the stream and the sinks that a checkpoint must agree in."""
 

@@ -63,7 +63,7 @@ class RunMonitor:
         given = self._given = DEFAULT_REFERENCE if config.reference is None else config.reference
         self.profile = read_profile(given) if isinstance(given, str) else None
         options: dict[str, Any] = {} if config.false_alarms is None else {"false_alarms": config.false_alarms}
-        options |= {"reset": "after_alarm"} if config.relearn_reference else {}
+        options |= {"reset": config.reset_reference.replace("-", "_")} if config.reset_reference else {}
         if self.profile is not None:
             options["columns"] = [name for name in self._known if name not in self._no_features]
         try:

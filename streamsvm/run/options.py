@@ -21,6 +21,7 @@ from streamsvm.run.values import (
     Rate,
     Reference,
     Refit,
+    ResetReference,
     Seconds,
     Share,
     Sources,
@@ -292,15 +293,16 @@ class MonitorOptions(Settings):
         What features are compared with: a profile of `streamsvm profile`, or the first N events (default 10000).
     false_alarms : RATE
         Expected number of false alarms about features per million events (default 0.1).
-    relearn_reference
-        After an alarm, learn the reference of the column anew from the events that follow. By default, the reference
-        stays, and a column that agrees with it again is no longer changed.
+    reset_reference : {never, after-alarm, sliding}
+        When a column learns its reference anew: never (default), so that a column that agrees with it again is no
+        longer changed; from the events after an alarm; or sliding, also after each N events without an alarm, so that
+        slow changes are accepted. With a profile, N is its number of events.
     """
 
     alerts: str | None = None
     reference: Reference | None = None
     false_alarms: Rate | None = None
-    relearn_reference: bool = False
+    reset_reference: ResetReference | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

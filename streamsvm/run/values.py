@@ -22,6 +22,7 @@ Cost: TypeAlias = float
 Span: TypeAlias = float
 Rate: TypeAlias = float
 Reference: TypeAlias = "int | str"
+ResetReference: TypeAlias = str
 Names: TypeAlias = list[str]
 Sources: TypeAlias = str | list[str]
 Kinds: TypeAlias = dict[str, str]
@@ -296,6 +297,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "Sources": _sources,
     "Rate": _numeric(float, "number", lambda n: 0 < n < math.inf, "a positive number"),
     "Reference": _reference,
+    "ResetReference": _choice("never", "after-alarm", "sliding"),
     "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
     "Kinds": _kinds,
     "TimeUnit": _choice(*TIME_UNITS),

@@ -241,7 +241,7 @@ def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
     (tmp_path / "mine.json").write_text('{"mine": 1}')
     for options, named in (
         (asked(stream, "--set", "false-alarms=1"), "--alerts"),
-        (asked(stream, "--set", "relearn-reference=true"), "--alerts"),
+        (asked(stream, "--set", "reset-reference=after-alarm"), "--alerts"),
         (asked(stream, "--refit", "newton,every=growing+alarm"), "--alerts"),
         (asked(stream, "--reference", 100), "256"),
         (asked(stream, "--reference", "none.json"), "none.json"),

@@ -1,0 +1,87 @@
+"""Columns whose reference slides with the stream, by its whole length at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamsvm.monitor.alarms import FeatureAlarm
+from streamsvm.monitor.bins import Texts
+from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.columns import Columns
+from streamsvm.monitor.tally import BLOCK
+
+
+class SlidingColumns(Columns):
+    """Columns that are compared with the events of up to two reference lengths ago.
+
+    At each multiple of the length, a column takes the events since the last multiple as its new reference, unless it
+    had an alarm among them.
+
+    Attributes
+    ----------
+    next
+        Columns that learn the next references; None during the first one.
+    """
+
+    next: Columns | None = None
+
+    def add(self, names: Iterable[Any]) -> None:
+        """Add columns, which begin to learn their references."""
+        names = list(names)
+        super().add(names)
+        if self.next is not None:
+            self.next.add(names)
+
+    def take(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
+        """Take whole blocks of all columns; return alarms, see `Columns.take`."""
+        alarms: list[FeatureAlarm] = []
+        at, n = 0, numbers.shape[1]
+        while at < n:
+            end = min(n, at + (self.n_blocks - self.block % self.n_blocks) * BLOCK)
+            part = {c: own[at:end] for c, own in texts.items()}
+            alarms += super().take(numbers[:, at:end], part)
+            if self.next is not None:
+                self.next.take(numbers[:, at:end], part)
+            at = end
+            if self.block % self.n_blocks == 0:
+                if self.next is not None:
+                    self._slide(self.next)
+                self.next = self._successor()
+        return alarms
+
+    def _slide(self, new: Columns) -> None:
+        """Take the new references of columns, and of relations between them, that have learned since before."""
+        began = self.block - self.n_blocks
+        is_known = np.array([profile is not None and profile.n_events > 0 for profile in new.profiles], bool)
+        columns = np.flatnonzero(is_known & (self.tally.learn_from <= began)).tolist()
+        if not columns:
+            return
+        if len(new.relations) > len(self.relations):
+            self.add_relations(new.relations)
+        taken = np.isin(self.relations >> 1, [-1, *columns])
+        is_learned = np.array([profile is not None for profile in new.relation_profiles], bool)
+        is_whole = taken.all(axis=1) & is_learned & (self.relation_tally.learn_from <= began)
+        relations = np.flatnonzero(is_whole).tolist()
+        for c in columns:
+            self.profiles[c] = profile = new.profiles[c]
+            self.bins.put(c, profile)
+        for p in relations:
+            self.relation_profiles[p] = new.relation_profiles[p]
+        self.tally.copy_rows(new.tally, columns)
+        self.relation_tally.copy_rows(new.relation_tally, relations)
+        self._forget_relations(np.flatnonzero(np.isin(self.relations >> 1, columns).any(axis=1) & ~is_whole))
+        self._begin_relations()
+        if new.log_levels != self.log_levels:
+            self._set_limits(range(len(self)), range(len(self.relations)))
+
+    def _successor(self) -> Columns:
+        """Return columns that learn references from the current block on, with the same bounds of false alarms."""
+        new = Columns(self.n_blocks * BLOCK, False, self.false_alarms, self.seed)
+        new.tally.n_blocks = new.relation_tally.n_blocks = self.block
+        new.add(self.names)
+        new.add_relations(self.relations)
+        new.previous, new.n_budgeted = self.previous.copy(), self.n_budgeted
+        return new
