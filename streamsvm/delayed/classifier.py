@@ -22,7 +22,7 @@ from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.protocol import Answer, Events
-from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single import SingleObject, SingleRow
 from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Ints
@@ -159,7 +159,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if key is None:
             return self.model.predict_one(x, **kwargs)
         with self._lock:
-            if single := self._single(x, key, time):
+            if single := self._single(x, key, time, proba=False):
                 chosen = self._joined().decided.decisions
                 return single.label if chosen is None else self._label(int(chosen[0]))
             return self._predict(x, key, time, proba=False)[0]
@@ -185,8 +185,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
         with self._lock:
-            if single := self._single(x, key, time):
-                return dict(zip(self.classes_, single.proba[0].tolist(), strict=True))
+            if single := self._single(x, key, time, proba=True):
+                return dict(single.shares_by_label)
             return self._predict(x, key, time, proba=True)[1]
 
     @locked
@@ -259,7 +259,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return super().predict_set_one(x, coverage, by_class, **kwargs)
         with self._lock:
             self.label_sets(coverage, by_class)
-            is_single = self._single(x, key, time) is not None
+            is_single = self._single(x, key, time, proba=True) is not None
             members = (self._joined() if is_single else self._ask(x, key, time)).decided.members
             return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
@@ -308,13 +308,15 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 self._key_notice = notice
                 logger.warning("%s", notice)
 
-    def _single(self, x: dict[Hashable, Any], key: Any, time: Any) -> SingleRow | None:
+    def _single(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | SingleObject | None:
         """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
         if self._adapter.single is None:
             return None
+        if isinstance(self._adapter, RowModel):
+            self._adapter.with_proba = proba or bool(self._sets)
         join, text, moment = self._join or self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
         if not join.predict_one(x, text, moment):
-            timed = with_times(x)
+            timed = with_times(x) if self._adapter.stores_proba else None
             if timed is None or not join.predict_one(timed, text, moment):
                 return None
             self._say_times(x)

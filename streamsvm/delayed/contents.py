@@ -45,6 +45,15 @@ class Contents:
             return self.layouts.pack(features, n)
         return Packed(np.full(n, OBJECT), np.zeros(0), np.zeros(n, np.int64), rows_of(features, n))
 
+    def pack_one(self, x: Any) -> tuple[int, bytes]:
+        """Return the layout and the words of a row for storage."""
+        return (OBJECT, b"") if self.keeps_objects else self.layouts.pack_one(x)
+
+    def unpack_one(self, slot: int, layout: int, words: bytes) -> dict[Any, Any]:
+        """Restore the row of a slot from its words, or return its object."""
+        row: dict[Any, Any] = self._objects[slot] if layout == OBJECT else self.layouts.unpack_one(layout, words)
+        return row
+
     def sizes(self, rows: Packed, keys: Sequence[bytes], n_numbers: int) -> Ints:
         """Return the counted bytes of events with `n_numbers` numbers beside rows and keys."""
         return 8 * (rows.lengths + n_numbers + np.array([-(-len(key) // 8) for key in keys], np.int64))
@@ -138,6 +147,12 @@ class Contents:
         n = self.table.records["n_key"][self.table.at(slots)].tolist()
         found = zip([0, *ends], n, strict=False)
         return [data[start : start + size].decode("utf-8", "surrogatepass") for start, size in found]
+
+    def free_one(self, slot: int, n_words: int) -> None:
+        """Free the row of a slot that is no longer pending."""
+        if self._objects:
+            self._objects.pop(slot, None)
+        self.segments.free_of(self.segments.number(slot), n_words)
 
     def free(self, slots: Ints) -> None:
         """Free the rows of ascending slots that are no longer pending."""

@@ -16,7 +16,7 @@ from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, S
 from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
-from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single import SingleObject, SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Floats, Ints
@@ -68,7 +68,7 @@ class Join:
         self._size = model.memory_size
         self._n_numbers = self._size + _NOTES * model.stores_proba
         self._n_bytes = 8 * self._n_numbers
-        self._single = model.single if learn and model.stores_proba else None
+        self._single = model.single if learn and (model.stores_proba or isinstance(model, RowModel)) else None
         self.decided = Decided()
         self._names: tuple[Any, ...] = ()
         self._layout = OWN  # of single events with these names
@@ -92,7 +92,13 @@ class Join:
         single, store, text = self._single, self.store, key.encode("utf-8", "surrogatepass")
         if single is None:
             return False
-        if not self.decisions and (row := single.pack(x)) is not None:
+        if self.decisions:
+            if self.decisions.alarms is not None or isinstance(single, SingleObject):
+                return False
+            single.decide, single.n_notes = self._decide_one, self.decisions.n_notes
+        elif single.decide is not None:  # set by another join of this model
+            single.decide, single.n_notes = None, 0
+        if isinstance(single, SingleRow) and (row := single.pack(x)) is not None:
             layout = self._layout if single.names is self._names else self._find_layout(single)
             if layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
                 if store.table.n_entries[()] > 1:
@@ -107,21 +113,19 @@ class Join:
             return False
         if (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
             return False
-        row, proba, memory = found
-        if self.decisions:
-            self.decided = self._decide_one(single.proba)
-            proba = self.decisions.packed(single.proba, self.decided).tobytes()
-        layout = self._layout if single.names is self._names else self._find_layout(single)
-        if not row or layout == OWN:
-            layout, row = store.layouts.pack_one(x)
+        (row, proba, memory), layout = found, OWN
+        if row:
+            layout = self._layout if single.names is self._names else self._find_layout(single)
+        if layout == OWN:
+            layout, row = store.pack_one(x)
         words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
         size = len(words) - len(proba) - len(memory) + self._n_bytes
-        store.add_one(event, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
+        store.add_one(event, x, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
         if store.table.n_entries[()] > 1:
             self._free(store.table.journal)
         return True
 
-    def _find_layout(self, single: SingleRow) -> int:
+    def _find_layout(self, single: SingleRow | SingleObject) -> int:
         """Return the layout of the learner's names."""
         self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
         return self._layout
@@ -145,7 +149,11 @@ class Join:
             return False
         if kind == IN_TIME:
             slot, layout, start, n_row, n_words = store.table.found.tolist()
-            needs_batch = not self._learn_stored(slot, layout, start, n_row, n_words, label)
+            try:
+                needs_batch = not self._learn_stored(slot, layout, start, n_row, n_words, label)
+            except Exception:  # foreign models may raise anything
+                self._free(store.table.journal)
+                raise
         else:
             needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and bool(self.decisions))
         if needs_batch:
@@ -153,7 +161,7 @@ class Join:
         elif store.table.n_entries[()] > 1:
             self._free(store.table.journal)
         elif kind == IN_TIME and not store.relearns:
-            store.segments.free_of(store.segments.number(slot), n_words)
+            store.free_one(slot, n_words)
         return True
 
     def _learn_stored(self, slot: int, layout: int, start: int, n_row: int, n_words: int, label: Any) -> bool:
@@ -161,13 +169,13 @@ class Join:
         single, store, end = self._single, self.store, 8 * (start + n_words)
         data = store.segments.all[store.segments.number(slot)].data
         row, memory = bytes(data[8 * start : 8 * (start + n_row)]), data[end - 8 * self._size : end]
-        x: Any = store.layouts.unpack_one(layout, row) if n_words and layout != self._layout else row
+        x: Any = store.unpack_one(slot, layout, row) if n_words and layout != self._layout else row
         if not n_words or single is None or not single.learn(x, memory, label):
             return False
-        if self.decisions:
+        if self.decisions and isinstance(single, SingleRow):
             n_key = int(store.table.records["n_key"][store.table.at(slot)])
-            kept = np.frombuffer(data[8 * (start + n_row - n_key // -8) : end - 8 * self._size])
-            self._decide_one(self.decisions.unpacked([kept], len(self.model.classes))[0], label)
+            kept = data[8 * (start + n_row - n_key // -8) : end - 8 * self._size]
+            self.decisions.learn_one(kept, single.number(label), len(self.model.classes))
         return True
 
     def _expire(self, time: int, x: Any = None) -> bool:
@@ -184,7 +192,7 @@ class Join:
         if time == NOW or not store.table.state.learns_timeouts or self._single is None:
             return False
         if x is not None:
-            store.layouts.pack_one(x)
+            store.pack_one(x)
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
             record = store.table.records[store.table.at(slot)]
@@ -195,10 +203,10 @@ class Join:
         self._free(journal)
         return len(journal) > 0
 
-    def _decide_one(self, proba: Floats, label: Any = None) -> Decided:
-        """Decide about an event, or update with its label."""
-        is_event = np.array([label is None])
-        return self.decisions.run(Rows(np.nan_to_num(proba), [label], is_event, ~is_event), self.model.classes)
+    def _decide_one(self, single: SingleRow) -> bytes:
+        """Decide about the event predicted last; return what to store until its label arrives."""
+        self.decided, packed = self.decisions.decide_one(single.proba[0], self.model.classes)
+        return packed
 
     # Batches ----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from river import base
 
 from connectors.events import Batch, Rejected, rows_of
 from streamsvm.delayed.protocol import Answer, ModelRows
-from streamsvm.delayed.single import SingleRow
+from streamsvm.delayed.single import SingleObject, SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.features.values import unusable_rows
 from streamsvm.labels import as_label, new_label_notice
@@ -121,11 +121,12 @@ class RowModel:
         first label is False and the second True, unless labels are Boolean already.
     """
 
-    memory_size, stores_proba, keeps_objects, single = 0, False, True, None
+    memory_size, stores_proba, keeps_objects = 0, False, True
 
     def __init__(self, model: Any, *, with_proba: bool = False, tolerant: bool = False) -> None:
         self.model, self.with_proba, self._tolerant = model, with_proba, tolerant
         self.classes: list[Any] = []
+        self.single = SingleObject(self)
         self.last: dict[Any, float] = {}
         """Probabilities of the last prediction that had any."""
         self.codes: dict[Hashable, int] = {}
@@ -167,12 +168,11 @@ class RowModel:
                 if is_predicted:
                     n_predicted += 1
                     prediction, found = self.predict(x)
-                    if (code := self._decode(prediction)) >= 0:
+                    if (code := self.decode(prediction)) >= 0:
                         codes[i], shares[i] = code, found
                         scores[i] = np.nan if found is None else found.get(prediction, np.nan)
                 if label is not None:
-                    code = self._encode(label)
-                    self.model.learn_one(x, code == 1 if self._binary else label)
+                    self.learn(x, label)
             except Exception as error:  # foreign models may raise anything
                 if not self._tolerant:
                     raise
@@ -181,7 +181,7 @@ class RowModel:
                     self._failed[n_predicted - 1] = reason
                 else:
                     logger.warning("an event could not be learned: %s", reason)
-        return Answer(codes, scores, self._table(shares) if self.with_proba else None)
+        return Answer(codes, scores, self.table(shares) if self.with_proba else None)
 
     def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
         """Return the predicted label, and probabilities by label if requested."""
@@ -199,10 +199,15 @@ class RowModel:
             prediction = max(self.last, key=self.last.__getitem__)
         return prediction, self.last
 
+    def learn(self, x: dict[Any, Any], label: Any) -> None:
+        """Learn an event."""
+        code = self._encode(label)
+        self.model.learn_one(x, code == 1 if self._binary else label)
+
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
         """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
         try:
-            return self._table([self.model.predict_proba_one(row) for row in rows])
+            return self.table([self.model.predict_proba_one(row) for row in rows])
         except (NotImplementedError, AttributeError):
             return None
 
@@ -231,7 +236,7 @@ class RowModel:
             self.classes.append(as_label(label))
         return code
 
-    def _decode(self, prediction: Any) -> int:
+    def decode(self, prediction: Any) -> int:
         """Return the number of a predicted class; -1 for none."""
         if prediction is None:
             return -1
@@ -239,9 +244,9 @@ class RowModel:
             return int(prediction) if prediction < len(self.classes) else -1
         return self._encode(prediction)
 
-    def _table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
+    def table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
         """Return probabilities by label as an array over all classes, NaN where unknown."""
-        coded = [None if row is None else {self._decode(label): p for label, p in row.items()} for row in shares]
+        coded = [None if row is None else {self.decode(label): p for label, p in row.items()} for row in shares]
         found = np.full((len(coded), len(self.classes)), np.nan)
         for row, by_code in zip(found, coded, strict=True):
             if by_code is not None:

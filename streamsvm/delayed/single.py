@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,56 @@ from streamsvm.features.tables import NOT_PLAIN
 from streamsvm.features.values import names_of_times
 
 if TYPE_CHECKING:
+    from streamsvm.delayed.models import RowModel
     from streamsvm.online.base import OnlineClassifier
+
+
+class SingleObject:
+    """Single event of a River classifier that is not of this package.
+
+    Parameters
+    ----------
+    model
+        Adapter of the classifier.
+
+    Attributes
+    ----------
+    code, score
+        The last prediction and its probability, in lists of one.
+    """
+
+    names, decide = (), None
+
+    def __init__(self, model: RowModel) -> None:
+        self._model, self.code, self.score = model, [-1], [math.nan]
+
+    @property
+    def label(self) -> Any:
+        """The predicted class, None for none."""
+        return self._model.classes[self.code[0]] if self.code[0] >= 0 else None
+
+    @property
+    def shares_by_label(self) -> dict[Any, float]:
+        """Probabilities of the last prediction."""
+        return self._model.last
+
+    def pack(self, x: Any) -> None:
+        """Return None: the row is stored as an object."""
+
+    def predict(self, x: Any) -> tuple[bytes, bytes, bytes]:
+        """Predict an event; return the words of its row, probabilities and memory as `SingleRow` does."""
+        model = self._model
+        prediction, shares = model.predict(x)
+        self.code[0], self.score[0] = model.decode(prediction), math.nan
+        shares = shares if self.code[0] >= 0 else None
+        if shares is not None:
+            self.score[0] = shares.get(prediction, math.nan)
+        return b"", model.table([shares]).tobytes() if model.with_proba else b"", b""
+
+    def learn(self, x: Any, memory: bytes, label: Any) -> bool:
+        """Learn an event."""
+        self._model.learn(x, label)
+        return True
 
 
 class SingleRow:
@@ -35,6 +85,10 @@ class SingleRow:
         Probabilities of the last prediction, shape (1, classes).
     address, shares
         Address of `score` and `proba`, which are contiguous, and memory view of the bytes of `proba`.
+    decide
+        Decides about the last prediction, and returns the words to store in place of `shares`; None stores `shares`.
+    n_notes
+        Number of words that `decide` adds to the probabilities.
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
@@ -42,6 +96,8 @@ class SingleRow:
         self._state: State | None = None
         self._has_memory = model.memory_size > 0
         self._fast: tuple[Any, ...] = ()  # that `pack` used last
+        self.decide: Callable[[SingleRow], bytes] | None = None
+        self.n_notes = 0
         self.names: tuple[Any, ...] = ()
 
     def __reduce__(self) -> Any:
@@ -51,6 +107,15 @@ class SingleRow:
     def label(self) -> Any:
         """The predicted class, None for none."""
         return self._model.labels.answers[self.code[0]]
+
+    @property
+    def shares_by_label(self) -> dict[Any, float]:
+        """Probabilities of the last prediction."""
+        return dict(zip(self._model.classes_, self.proba[0].tolist(), strict=True))
+
+    def number(self, label: Any) -> int:
+        """Return the number of a class that was learned."""
+        return self._model.labels.codes[label]
 
     def pack(self, x: Any) -> bytes | None:
         """Return the values of an event with exactly the known names, all numbers; None if it needs `predict`."""
@@ -97,7 +162,8 @@ class SingleRow:
             self._labels[0], self.score[0], self._memory[:] = -1, math.nan, self._no_memory
             if self._run_rows(*arguments) < 1:
                 return None
-            return bytes(self._row) if values is not None else b"", bytes(self.shares), bytes(self._memory)
+            shares = bytes(self.shares) if self.decide is None else self.decide(self)
+            return bytes(self._row) if values is not None else b"", shares, bytes(self._memory)
 
     def learn(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row with the memory of its prediction.

@@ -194,13 +194,15 @@ class Store(Contents):
         packed = _MOMENT.pack(self._digest(key), time)
         return packed if self.table.is_simple(self.table.state, packed) else None
 
-    def add_one(self, event: bytes, words: bytes, size: int, about: Sequence[Any]) -> None:
+    def add_one(self, event: bytes, x: Any, words: bytes, size: int, about: Sequence[Any]) -> None:
         """Process and store a single event.
 
         Parameters
         ----------
         event
             Result of `simple_event`.
+        x
+            Its features, which are copied if rows are stored as objects.
         words
             Its row, key, probabilities and memory.
         size
@@ -217,6 +219,8 @@ class Store(Contents):
         own = size if self.folder is None else 0, len(data) // 8, layout
         if table.add_event(table.state, event + _EVENT.pack(*own, n_row, n_key, len(words) // 8, code, score)):
             data += words
+            if self.keeps_objects:
+                self._objects[slot] = dict(x)
 
     def predict_one(self, single: SingleRow, row: bytes, layout: int, key: bytes, time: int, size: int) -> bool:
         """Predict, process and store a single event; return False if nothing has changed.
@@ -239,16 +243,16 @@ class Store(Contents):
             self._make_room_for_singles(size)
         self._spare -= 1
         data, digest = self.segments.open_at(table.next[()]), self._digest(key)
-        start, n_row, n_words = len(data) >> 3, len(row) >> 3, (n_bytes >> 3) + k
+        start, n_row, n_words = len(data) >> 3, len(row) >> 3, (n_bytes >> 3) + single.n_notes + k
         packed = _PREDICTED.pack(digest, time, size, start, layout, n_row, n_key, n_words, k, single.address)
         code = table.predict_event(table.state, single.rows, packed, row)
-        if code > NOT_TAKEN:
-            data += b"".join((row, own, single.shares))
-        elif code == NOT_TAKEN:
+        if code == NOT_TAKEN:
             return False
-        else:
-            code = NOT_TAKEN - 2 - code
-        single.code[0] = code
+        is_pending = code > NOT_TAKEN
+        single.code[0] = code if is_pending else NOT_TAKEN - 2 - code
+        shares = single.shares if single.decide is None else single.decide(single)
+        if is_pending:
+            data += b"".join((row, own, shares))
         return True
 
     def expire(self, time: int) -> Ints:

@@ -62,6 +62,33 @@ def test_an_event_that_is_refused_does_not_wait(value: Any) -> None:
     assert model.predict_one({"a": 1.0}) == "yes"
 
 
+class Picky(naive_bayes.GaussianNB):  # type: ignore[misc]
+    """A classifier of River that fails for some events."""
+
+    def predict_proba_one(self, x: dict[str, float]) -> Any:
+        if "unpredictable" in x:
+            raise ArithmeticError
+        return super().predict_proba_one(x)
+
+    def learn_one(self, x: dict[str, float], y: Any) -> None:
+        if "unlearnable" in x:
+            raise ArithmeticError
+        super().learn_one(x, y)
+
+
+def test_an_event_for_which_a_model_of_river_fails_does_not_wait() -> None:
+    model = DelayedClassifier(Picky())
+    with pytest.raises(ArithmeticError):
+        model.predict_one({"unpredictable": 1.0}, key=1)
+    model.predict_one({"unlearnable": 1.0}, key=2)
+    with pytest.raises(ArithmeticError):
+        model.learn_one(2, "a")
+    assert model.n_pending == 0
+    model.predict_one({"a": 1.0}, key=3)
+    model.learn_one(3, "a")
+    assert model.predict_one({"a": 1.0}) == "a"
+
+
 def test_what_is_learned_is_what_was_predicted_on() -> None:
     """Changing the event, or sending other features with the label, has no effect."""
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
