@@ -225,16 +225,17 @@ class RunMonitor:
             "last": [dict(alarm) for alarm in self.alarms],
         }
 
-    def doubt(self, history: History) -> float:
-        """Return the share of the relevance that changed: that of each column times the share of its values that moved.
+    def doubts(self, history: History) -> dict[Hashable, float]:
+        """Return the share of each changed column in the relevance times the share of its values that moved.
 
-        Columns have equal shares if the relevance is unknown.
+        The largest comes first. Columns have equal shares if the relevance is unknown.
         """
         states = self._states()
         by_column = _by_column(history.samples[-1].relevance if history.samples else {})
         by_column = by_column or {state.name: 1.0 for state in states}
-        moved = sum(by_column.get(state.name, 0.0) * state.moved for state in states if state.changed)
-        return min(1.0, moved / (sum(by_column.values()) or 1.0))
+        total = sum(by_column.values()) or 1.0
+        found = {state.name: by_column.get(state.name, 0.0) * state.moved / total for state in states if state.changed}
+        return dict(sorted(((name, share) for name, share in found.items() if share), key=lambda one: -one[1]))
 
     def notices(self) -> list[str]:
         """Return what the user should know at the end."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
-from streamsvm.run.alarm_texts import following_drop, line
+from streamsvm.run.alarm_texts import following_drop, line, listed
 from streamsvm.run.insight import Refits
 from streamsvm.run.late import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
@@ -239,8 +238,9 @@ def _late(report: Report) -> list[str]:
             "their probabilities"
         )
         if now.lowered:
-            share, most = report.doubt, now.accuracy + now.lowered
-            lines.append(f"  lowered from {most:.4f}: features with {share:.0%} of the relevance changed")
+            doubts, before = report.doubts, now.accuracy + now.lowered
+            share, names = min(1.0, sum(doubts.values())), listed(doubts)
+            lines.append(f"  lowered from {before:.4f}: values with {share:.0%} of the relevance changed: {names}")
     return lines
 
 
@@ -251,7 +251,7 @@ def _monitor(report: Report) -> list[str]:
     found = report.monitor.summary()
     alarms = [alarm for alarm in found["last"] if alarm["column"] is not None]
     changed = found["changed"]
-    now = f"changed now: {_names(changed)}" if changed else "none is changed now"
+    now = f"changed now: {listed(changed)}" if changed else "none is changed now"
     counts = ", ".join(f"{kind} {n:,}" for kind, n in found["counts"].items() if kind != "accuracy")
     lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}"]
     n_lines = len(lines)
@@ -265,14 +265,8 @@ def _monitor(report: Report) -> list[str]:
     lines += [f"  and {left_out:,} more"] if left_out > 0 else []
     if found["dependent"]:
         why = "dates, or values that depend on each other for as long as the reference"
-        lines.append(f"  values not compared: {_names(found['dependent'])} ({why})")
+        lines.append(f"  values not compared: {listed(found['dependent'])} ({why})")
     return lines
-
-
-def _names(names: Sequence[str | None]) -> str:
-    """Return the first names of some columns."""
-    more = f" and {len(names) - _MOST_FEATURES:,} more" if len(names) > _MOST_FEATURES else ""
-    return ", ".join(map(shown, names[:_MOST_FEATURES])) + more
 
 
 def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:

@@ -139,9 +139,9 @@ class Report:
         return since, self.history.changes(since)
 
     @property
-    def doubt(self) -> float:
-        """Share of the relevance of the features that changed, weighted by the size of the changes."""
-        return 0.0 if self.monitor is None else self.monitor.doubt(self.history)
+    def doubts(self) -> dict[Hashable, float]:
+        """Share of each changed feature in the relevance, weighted by the size of its change; the largest first."""
+        return {} if self.monitor is None else self.monitor.doubts(self.history)
 
     @property
     def estimated(self) -> Estimated:
@@ -149,7 +149,7 @@ class Report:
         if self.late is None:
             return Estimated(0, math.nan, math.nan)
         shares = self.metrics.seen / max(self.metrics.seen.sum(), 1)
-        return self.late.estimate.now(self.doubt, float((shares**2).sum()))
+        return self.late.estimate.now(min(1.0, sum(self.doubts.values())), float((shares**2).sum()))
 
     def reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records.

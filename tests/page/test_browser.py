@@ -156,6 +156,16 @@ def test_monitored_features_have_rows(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_estimated_accuracy_says_what_lowers_it(page: Any) -> None:
+    lowered = "document.querySelector('#lowered')"
+    assert page.execute_script(f"return {lowered}.hidden")
+    given = "s.estimated = {events: 1000, accuracy: .57, error: .13, lowered: .1, share: .55, features: 'heat, site'}"
+    told = after_message(page, given, f"{lowered}.innerText + document.querySelector('#right-figures').innerText")
+    assert "from 67.0 %" in told
+    assert "heat, site" in told
+    assert "57.0 ± 13.0 %" in told
+
+
 def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
     stream.grow(3_000, turned=True)
     wait_for(lambda: shown(page, "#changes li[data-kind=drift]"), "drift")

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from connectors.events import Batch, Origins
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.delayed.protocol import Answer
 from streamsvm.refit import Every
+from streamsvm.run.estimate import Estimate
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
-from streamsvm.run.page.figures import annotations_of, calibration, confusion
+from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated
 from streamsvm.run.page.series import Series
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, runner_of
@@ -68,6 +70,19 @@ def test_the_figures_are_those_of_the_report(whole: Any) -> None:
     assert state["classes"] == 2
     assert state["late"] == {"events": 1_000, **metrics.measures.recent_hits}
     assert state["late"]["model"] == metrics.recent_accuracy
+
+
+def test_the_estimated_accuracy_names_the_features_that_lower_it() -> None:
+    estimate, nothing = Estimate(window=400), np.zeros(0)
+    estimate.follow(np.full(400, 0.9), nothing, nothing > 0)
+    changed: Any = SimpleNamespace(doubts=lambda history: {"heat": 0.3, ("site", "b"): 0.1})
+    late: Any = SimpleNamespace(estimate=estimate)
+    report = Report("model", "source", None, None, Metrics(), late=late, monitor=changed)
+    found = estimated(report)
+    assert found is not None
+    assert (found["features"], found["share"]) == ("heat, site = b", pytest.approx(0.4))
+    assert found["accuracy"] == report.estimated.accuracy < 0.9
+    assert estimated(Report("model", "source", None, None, Metrics())) is None
 
 
 def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:

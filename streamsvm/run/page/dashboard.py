@@ -25,7 +25,7 @@ from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.names import known, plain
 from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.figures import annotations_of, calibration, confusion, features
+from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
 from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
@@ -266,6 +266,7 @@ def _accuracy(report: Report) -> dict[str, Any]:
         "window": metrics.measures.window,
         "accuracy": metrics.accuracy,
         "late": {"events": metrics.measures.n_recent} | metrics.measures.recent_hits,
+        "estimated": estimated(report),
         "calibration": calibration(metrics.measures),
         "confusion": confusion(metrics),
         "classes": len(metrics.arrivals),

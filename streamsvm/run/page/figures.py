@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from streamsvm.names import shown
-from streamsvm.run.alarm_texts import line, moved
+from streamsvm.run.alarm_texts import line, listed, moved
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
@@ -45,6 +46,15 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
         "error": recent.error,
         "bins": [{"said": p, "right": right, "events": n} for p, right, n in recent.points()],
     }
+
+
+def estimated(report: Report) -> dict[str, Any] | None:
+    """Return the estimated accuracy and the features that lower it; None without an estimate."""
+    now = report.estimated
+    if not now.events:
+        return None
+    doubts = report.doubts if now.lowered else {}
+    return asdict(now) | {"share": min(1.0, sum(doubts.values())), "features": listed(doubts)}
 
 
 def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, Any] | None:
