@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import talking
 from connectors.kafka.failures import RetryTimeout
+from connectors.kafka.fetching import FetchErrors
 from connectors.kafka.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Reader:
 
     def __init__(self, offsets: Offsets, consumer: Any, options: SourceOptions, timeout: RetryTimeout) -> None:
         self._offsets, self._consumer, self._options, self._timeout = offsets, consumer, options, timeout
+        self._errors = FetchErrors(offsets.name, consumer)
         self._at_once = max(1, options.batch_bytes // options.max_value_bytes)  # records, until their size is known
         self._ahead: dict[int, int] = {}  # partitions that are not fetched for now, and where they resume
         self._lacking_since: dict[int, float] = {}
@@ -158,6 +160,7 @@ class Reader:
         self._order, self.ready = self._options.order(self._offsets.next, _size), []
         self._lacking_since.clear()
         self._ahead.clear()
+        self._errors.clear()
         self._offsets.fetch(self._offsets.next)
 
     def peek(self) -> list[Any]:
@@ -172,7 +175,13 @@ class Reader:
         self._offsets.next |= {record.partition: record.offset + 1 for record in records}
 
     def poll(self, seconds: float) -> None:
-        """Fetch records, and move those whose order is final to `ready`."""
+        """Fetch records, and move those whose order is final to `ready`.
+
+        Raises
+        ------
+        ConnectorError
+            If there are none, because the brokers answer with an error; UnreachableError if it is transient.
+        """
         partitions = self._offsets.next
         if not partitions:
             time.sleep(min(seconds, _WAIT_S))
@@ -189,6 +198,7 @@ class Reader:
         self._choose()
         if not self.ready:
             self._pass_over()
+            self._errors.check()
 
     def _choose(self) -> None:
         """Unassign partitions that fill their share of memory, until half of it is free.
@@ -205,6 +215,7 @@ class Reader:
             offsets.end_now[partition] = offsets.known_end(partition)
             self._ahead[partition] = offsets.reached(partition)
         again = {p: self._ahead.pop(p) for p in self._ahead.keys() - full}
+        self._errors.clear()
         offsets.fetch(again, [p for p in offsets.next if p not in self._ahead])
 
     def _fetch(self, seconds: float) -> dict[Any, list[Any]]:
@@ -221,7 +232,7 @@ class Reader:
             self._offsets.skip_removed(error)
             self.assign()
             return {}
-        if found:
+        if found and self._errors.lasting is None:
             self._timeout.reward(self._offsets.name)
         return found
 

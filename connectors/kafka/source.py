@@ -89,6 +89,7 @@ class KafkaSource(Source):
         self._options = own = SourceOptions(asked, topic, kafka.KafkaConsumer.DEFAULT_CONFIG)
         self._closed = self._waited = self._stalled = False
         self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
+        self._checked = -_ASK_S
         self._brokers = Brokers(self.name, self.servers, own.client)
         self._published = Lag(self._brokers, own.group)
         self._starting = RetryTimeout(START_S if own.timeout_s is None else own.timeout_s)
@@ -217,7 +218,9 @@ class KafkaSource(Source):
             self._look_around()
             self._watch_for_stall()
         except UnreachableError as error:
-            self._check_there()
+            if time.monotonic() - self._checked >= _ASK_S:
+                self._check_there()
+                self._checked = time.monotonic()
             self._timeout.bear(error)
         records = reader.peek()
         if not self._has_schemas(records):

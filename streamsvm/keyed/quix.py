@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from streamsvm.keyed.classifier import STATE, KeyedClassifier
+from streamsvm.keyed.closing import bound_close
 from streamsvm.keyed.live import LiveKeys
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
@@ -173,6 +174,7 @@ class Application(quixstreams.Application):
             consumer_extra_config=consumer,
             **_DEFAULTS | options,
         )
+        bound_close(self._consumer, consumer_group)
         self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

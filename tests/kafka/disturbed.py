@@ -5,6 +5,7 @@ python -m tests.kafka.disturbed --pairs                 each two disturbances of
 python -m tests.kafka.disturbed --keyed                 each disturbance of a worker with one model per key: an hour
 python -m tests.kafka.disturbed --minutes 60            random disturbances of any requests, also of resumed runs
 python -m tests.kafka.disturbed --first 17 --each 1     one random trial again
+python -m tests.kafka.disturbed --pairs --first 575     the pairs from number 575 on
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ os.environ.setdefault("STREAMSVM_CODE", "numba")
 from tests.kafka.conftest import starter
 from tests.kafka.proxy import GROUP, OTHERS, TRANSACTION, Fault
 from tests.kafka.test_ambiguous import Trial
+from tests.kafka.trials import Disturbed
 from tests.keyed.test_ambiguous import Trial as Worked
 
 _PLAIN = ("request", "answer", "cut", "delay", "slice")
 _CODES = (-1, 1, 3, 5, 6, 7, 10, 13, 14, 15, 16, 19, 20, 22, 25, 29, 41, 45, 47, 48, 49, 51, 53, 56, 59, 67, 90, 120)
 """Error codes that brokers give to producers and consumers."""
-_GROUP_CODES = (-1, 3, 7, 14, 15, 16, 22, 25, 27, 30, 79)
+_GROUP_CODES = (-1, 3, 7, 14, 15, 16, 22, 25, 27, 30, 79, 82)
 """Error codes that brokers give to members of a consumer group."""
 _MOST_S = 600.0
+_SAY_EACH = 25  # trials
 
 
 def each_fault(*more: str) -> Iterator[list[list[Fault]]]:
@@ -76,7 +79,7 @@ def _random_fault(rng: random.Random, *more: str) -> Fault:
     hows = (*_PLAIN, "error", "error", *(("refused", "refused") if api not in OTHERS else ()))
     code = rng.choice(_GROUP_CODES if api in GROUP else _CODES) if rng.random() < 0.8 else rng.randint(-1, 130) or 1
     how, n, lasting = rng.choice(hows), rng.randint(1, 6), rng.random() < 0.1
-    return Fault(api, how, n, code, lasting and api != "Fetch")  # runs wait without limit for records held back
+    return Fault(api, how, n, code, lasting)
 
 
 @contextlib.contextmanager
@@ -107,22 +110,26 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true", help="two disturbances of one transaction")
     parser.add_argument("--keyed", action="store_true", help="workers with one model per key, also their group")
     parser.add_argument("--minutes", type=float, default=0.0, help="duration of random trials")
-    parser.add_argument("--first", type=int, default=0, help="seed of the first random trial")
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial, or seed if random")
     parser.add_argument("--each", type=int, default=0, help="number of random trials; 0 for the given minutes")
     given = parser.parse_args()
     logging.disable()
     seeds = itertools.count(given.first) if not given.each else range(given.first, given.first + given.each)
+    kind: type[Trial | Worked]
     more, kind = (GROUP, Worked) if given.keyed else ((), Trial)
     all_cases = each_pair() if given.pairs else each_fault(*more)
     is_random, end = bool(given.minutes or given.each), time.monotonic() + 60 * (given.minutes or float("inf"))
-    cases = ((seed, random_faults(random.Random(seed), *more)) for seed in seeds) if is_random else enumerate(all_cases)
+    listed = itertools.islice(enumerate(all_cases), given.first, None)
+    cases = ((seed, random_faults(random.Random(seed), *more)) for seed in seeds) if is_random else listed
     n_tried = n_fired = n_wrong = 0
     with _broker() as broker, tempfile.TemporaryDirectory() as folder:
-        trial = kind(broker, functools.partial(_topic, broker), Path(folder))
+        trial: Disturbed = kind(broker, functools.partial(_topic, broker), Path(folder))
         for number, faults in itertools.takewhile(lambda _: time.monotonic() < end, cases):
             watch = threading.Timer(_MOST_S, _ended, (f"{number}: {faults}",))
             watch.daemon = True
             watch.start()
+            if isinstance(trial, Worked):
+                trial.beside = is_random and number % 2 == 1
             try:
                 trial.check(*faults)
             except Exception as error:
@@ -130,6 +137,8 @@ def main() -> None:
                 print(f"{number}: {faults}\n{error}", flush=True)
             watch.cancel()
             n_tried, n_fired = n_tried + 1, n_fired + sum(one.n_fired > 0 for some in faults for one in some)
+            if n_tried % _SAY_EACH == 0:
+                print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong; next is {number + 1}", flush=True)
     print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong")
     raise SystemExit(n_wrong > 0)
 

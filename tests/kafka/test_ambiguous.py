@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,34 +17,27 @@ from tests.commands import ran_here
 from tests.kafka.conftest import Make, fill, read
 from tests.kafka.proxy import TRANSACTION, Fault, Proxy
 from tests.kafka.test_run import arguments, stream
+from tests.kafka.trials import TEMPORARY, Disturbed
 
 N = 300
 
 
-class Trial:
+class Trial(Disturbed):
     """Runs over a topic with faults, and a run without.
-
-    Parameters
-    ----------
-    broker
-        Address of the broker.
-    topic
-        Creates a topic.
-    folder
-        Working directory.
 
     Attributes
     ----------
-    codes
-        Exit codes of the last runs with faults.
     around
         Context of runs with faults.
+    patience_s
+        Their `broker-timeout`.
     """
 
     around: Callable[[], AbstractContextManager[None]] = nullcontext
+    patience_s = 10.0
 
     def __init__(self, broker: str, topic: Callable[..., str], folder: Path) -> None:
-        self.broker, self._topic, self._folder = broker, topic, folder
+        super().__init__(broker, topic, folder)
         self._source, self._n = topic("events"), 0
         rows = [row for row in stream(N) if len(row[1] or b"") < 100]
         fill(broker, self._source, rows)
@@ -52,20 +46,19 @@ class Trial:
         assert n_events == len({row[:2] for kind in ("out", "dead") for row in self.whole[kind]}) == len(rows)
 
     def results(self, *interrupted: Sequence[Fault]) -> dict[str, Any]:
-        """Run with faults, resume with further ones and at last without; return predictions, dead letters, model."""
+        """Return predictions, dead letters and model of runs with faults and a last one without."""
         self._n += 1
         out, dead, place = self._topic("out"), self._topic("dead", 1), self._folder / str(self._n)
         place.mkdir()
-        self.codes: list[int] = []
         asked = ["run", *arguments(self.broker, self._source, out, dead, "--at-end", "stop", "--checkpoint-every", 100)]
-        for faults in interrupted:
-            with Proxy(self.broker, *faults) as proxy, proxy.redirected(), self.around():
-                done = ran_here(*asked, "--set", "broker-timeout=10", cwd=place)
-            self.codes.append(done.returncode)
-            assert done.returncode in (0, 1, 2, 75), done.stderr
-            assert done.returncode == 0 or done.stderr.count("streamsvm: error: ") == 1, done.stderr
-        done = ran_here(*asked, cwd=place)
-        assert not done.returncode, f"resumed: {done.stderr}"
+
+        def run(proxy: Proxy | None) -> subprocess.CompletedProcess[str]:
+            if proxy is None:
+                return ran_here(*asked, cwd=place)
+            with proxy.redirected(), self.around():
+                return ran_here(*asked, "--set", f"broker-timeout={self.patience_s}", cwd=place)
+
+        self._run_all(run, interrupted)
         found: dict[str, Any] = {"model": (place / "model").read_bytes()}
         for kind, name in (("out", out), ("dead", dead)):
             rows = [json.loads(record.value) for record in read(self.broker, name)]
@@ -73,7 +66,6 @@ class Trial:
         return found
 
     def check(self, *interrupted: Sequence[Fault]) -> None:
-        """Raise an error if the results are not those of a run without faults."""
         found = self.results(*interrupted)
         for kind in ("out", "dead"):
             places = [row[:2] for row in found[kind]]
@@ -91,6 +83,19 @@ def test_a_disturbed_request_changes_no_result(broker: str, topic: Make, tmp_pat
     trial.check([Fault("EndTxn", "error", code=90)], [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice")])
     trial.check([fault := Fault("Produce", "refused", n=3, code=45)])  # sequence out of order
     assert fault.n_fired == 1
+
+
+@pytest.mark.slow
+def test_a_lasting_error_of_fetches_ends_a_run(
+    broker: str, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.kafka.fetching._GRACE_S", 0.2)
+    trial = Trial(broker, topic, tmp_path)
+    trial.patience_s = 1.0
+    trial.check(*([Fault("Fetch", "error", code=code, lasting=True)] for code in (82, 71)))  # fatal, to retry
+    assert trial.codes == [1, TEMPORARY]
+    trial.check([fault := Fault("Fetch", "error", code=71)])
+    assert (fault.n_fired, trial.codes) == (1, [0])
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
 from tests.commands import Command
 from tests.kafka.conftest import fill, read
+from tests.kafka.trials import TEMPORARY
 
-TEMPORARY = 75
 LABEL, FIELD = "outcome", "customer"
 Record = tuple[int, bytes, bytes, int]
 """Partition, key, value and timestamp of an event."""
@@ -106,12 +106,13 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
 
 def hurried() -> None:
     """Shorten the timeouts of a worker."""
-    from streamsvm.keyed import quix, topics
+    from streamsvm.keyed import closing, quix, topics
 
     quix._PRODUCER["transaction.timeout.ms"] = 6000
     quix._CONSUMER |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
     quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 500
     topics.ANSWER_S = 2.0
+    closing.CLOSE_S = 3.0
 
 
 def dying() -> None:

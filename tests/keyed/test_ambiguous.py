@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,8 +16,9 @@ pytest.importorskip("kafka")
 from tests.commands import completed
 from tests.kafka.conftest import Make, fill
 from tests.kafka.proxy import Fault, Proxy
+from tests.kafka.trials import TEMPORARY, Disturbed
 from tests.keyed import fleet
-from tests.keyed.fleet import TEMPORARY, Expected, Worker, arguments, customers, faults
+from tests.keyed.fleet import Expected, Worker, arguments, customers, faults
 
 PARTITIONS, N = 2, 400
 _MOST_S = 180.0
@@ -30,55 +33,42 @@ def hurried() -> None:
     topics.ANSWER_S = answer_s
 
 
-class Trial:
+class Trial(Disturbed):
     """Workers of one group in turn, with disturbed requests.
-
-    Parameters
-    ----------
-    broker
-        Address of the broker.
-    topic
-        Creates a topic.
-    folder
-        Working directory.
-    beside
-        Whether another worker of the group runs meanwhile, undisturbed.
 
     Attributes
     ----------
-    codes
-        Exit codes of the last workers with faults.
+    beside
+        Whether another worker of the group runs meanwhile, undisturbed.
     """
 
-    def __init__(self, broker: str, topic: Callable[..., str], folder: Path, *, beside: bool = False) -> None:
-        self.broker, self._topic, self._folder, self._beside = broker, topic, folder, beside
+    beside = False
+
+    def __init__(self, broker: str, topic: Callable[..., str], folder: Path) -> None:
+        super().__init__(broker, topic, folder)
         self._events, records = topic("events", PARTITIONS), list(customers(N, 40, PARTITIONS))
         fill(broker, self._events, records)
         self._expected = Expected(records)
 
     def check(self, *interrupted: Sequence[Fault]) -> None:
-        """Run workers with faults, then one without; raise an error if results are not those of one process."""
         out, aside = self._topic("predictions", PARTITIONS), self._topic("aside", PARTITIONS)
-        group, self.codes = uuid.uuid4().hex[:12], list[int]()
+        group = uuid.uuid4().hex[:12]
         folder = self._folder / group
         folder.mkdir()
         asked = (self._events, out, aside, group)
-        more = ("--at-end", "stop", "--checkpoint-every", 50)
-        other = Worker(folder / "other", *arguments(self.broker, *asked), prepare=hurried) if self._beside else None
-        try:
-            for run in interrupted:
-                with Proxy(self.broker, *run) as proxy:
-                    given = arguments(f"127.0.0.1:{proxy.port}", *asked)
-                    done = completed("per-key", *given, *more, cwd=folder, prepare=hurried, timeout=_MOST_S)
-                self.codes.append(done.returncode)
-                assert done.returncode in (0, 1, 2, TEMPORARY), done.stderr
-                assert done.returncode == 0 or done.stderr.count("streamsvm: error: ") == 1, done.stderr
-        finally:
-            if other is not None:
-                other.kill()
-        given = arguments(self.broker, *asked)
-        done = completed("per-key", *given, *more, cwd=folder, prepare=hurried, timeout=_MOST_S)
-        assert not done.returncode, f"resumed: {done.stderr}"
+        with contextlib.ExitStack() as others:
+
+            def run(proxy: Proxy | None) -> subprocess.CompletedProcess[str]:
+                if proxy is None:
+                    others.close()
+                given = arguments(self.broker if proxy is None else f"127.0.0.1:{proxy.port}", *asked)
+                given += ["--at-end", "stop", "--checkpoint-every", "50"]
+                return completed("per-key", *given, cwd=folder, prepare=hurried, timeout=_MOST_S)
+
+            if self.beside:
+                other = Worker(folder / "other", *arguments(self.broker, *asked), prepare=hurried)
+                others.callback(other.kill)
+            self._run_all(run, interrupted)
         assert not (found := faults(self._expected, self.broker, out, aside, group)), found
 
 
@@ -87,3 +77,5 @@ def test_a_disturbed_request_of_a_worker_changes_no_result(broker: str, topic: M
     trial = Trial(broker, topic, tmp_path)
     trial.check(run := [Fault(api, "answer") for api in ("JoinGroup", "TxnOffsetCommit", "EndTxn")])
     assert [fault.n_fired for fault in run] == [1] * len(run), (run, trial.codes)
+    trial.check([fault := Fault("Heartbeat", "error", code=82)])  # after this, its client does not close
+    assert (fault.n_fired, trial.codes) == (1, [TEMPORARY])
