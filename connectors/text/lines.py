@@ -22,6 +22,7 @@ _KEPT_BYTES = 1 << 10
 _HEAD_BYTES = 4096
 _BEFORE_BYTES = 1024
 _IDLE_S = 1.0
+_FEW_INVALID, _SHARE_INVALID = 3, 0.05  # of lines that are not UTF-8
 
 
 class LineReader:
@@ -105,6 +106,19 @@ class LineReader:
         codec = self._stream.encoding
         hint = ": set encoding= if the file has another, such as latin-1 or cp1252" if codec == "utf-8" else ""
         return f"not valid {codec}{hint}"
+
+    def refuse_encoding(self, bad: Mapping[int, str], n: int) -> None:
+        """Refuse a stream if many of the next n lines have another encoding; single damaged lines are rejected later.
+
+        Raises
+        ------
+        ConnectorError
+            With the option that names the encoding.
+        """
+        n_invalid = sum(reason == self._not_valid for reason in bad.values())
+        if n_invalid >= _FEW_INVALID and n_invalid > _SHARE_INVALID * n:
+            what = f"line {self.line + min(bad) + 1} and {n_invalid - 1:,} more of the first {n:,}"
+            raise ConnectorError(f"{self._name}: {what} are {self._not_valid}", "encoding", option="encoding")
 
     def warn(self, bad: Mapping[int, str]) -> None:
         """Warn once that lines have another encoding."""

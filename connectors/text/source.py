@@ -108,7 +108,9 @@ class TextSource(PrefetchSource):
         if not self._is_first and self._format.is_settled:
             self._sampled = True
         elif not self._stream.live:
-            self._sample(self._find(*reader.decode(reader.peek(SAMPLE)), SAMPLE), True)
+            texts, bad = reader.decode(reader.peek(SAMPLE))
+            reader.refuse_encoding(bad, len(texts))
+            self._sample(self._find(texts, bad, SAMPLE), True)
         return True
 
     def _sample(self, found: Records, whole: bool) -> None:

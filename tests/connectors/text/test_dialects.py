@@ -134,11 +134,13 @@ def test_damage_in_utf_16_costs_its_line(tmp_path: Path) -> None:
 
 
 def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    url = write(tmp_path / "a.csv", PLAIN.encode("latin-1"))
-    batches = list(open_source(url, label="y", batch_size=4))
-    assert len(events(batches)) == len(rejects(batches)) == 4
+    few = "a,y\n" + "1,b\n" * 50 + "1,ä\n" * 2
+    batches = list(open_source(write(tmp_path / "a.csv", few.encode("latin-1")), label="y"))
+    assert (len(events(batches)), len(rejects(batches))) == (50, 2)
     assert all("encoding=" in reason for _, reason, _ in rejects(batches))
     assert caplog.text.count("encoding=") == 1
+    with raises(ConnectorError, reason="encoding", option="encoding"):
+        open_source(write(tmp_path / "a.csv", PLAIN.encode("latin-1")), label="y")
     with raises(ConnectorError, reason="header"):
         open_source(write(tmp_path / "b.csv", "größe,y\n1,a\n".encode("latin-1")), label="y")
 
