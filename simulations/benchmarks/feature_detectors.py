@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from simulations.benchmarks.feature_streams import WIDTH, Columns, numbers
+from simulations.benchmarks.relation_detectors import LinearTest, RandomFeatureMMD
 from streamsvm.monitor import FeatureMonitor
 
 BEFORE, AFTER = 20_000, 20_000
@@ -173,7 +174,7 @@ class Chunks:
             names,
             chunk_size=CHUNK,
             hyperparameters=DEFAULT_LGBM_HYPERPARAMS | {"num_threads": 1, "verbose": -1},
-            threshold=ConstantThreshold(upper=self.limit),
+            threshold=ConstantThreshold(lower=0.0, upper=self.limit),
         )
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
@@ -225,7 +226,9 @@ class Kind:
     is_logarithmic
         Whether the logarithm of the number of false alarms is linear in the logarithm of the setting.
     is_univariate
-        Whether it gets the first column only, because the others do not change.
+        Whether it gets the first column only, because the others do not change, and no change of a relation.
+    is_relational
+        Whether it gets changes of relations only.
     seeds
         Number of streams for each change.
     null
@@ -238,7 +241,8 @@ class Kind:
     settings: tuple[float, ...] = ()
     is_logarithmic: bool = False
     is_univariate: bool = True
-    seeds: int = 20
+    is_relational: bool = False
+    seeds: int = 10
     null: tuple[int, int, int] = (10, 100_000, WIDTH)
     level: float = LEVEL
 
@@ -269,45 +273,56 @@ def _classifier(limit: float) -> Detector:
 
 
 KINDS: dict[str, Kind] = {
-    "FeatureMonitor": Kind(lambda _: Monitor(), "streamsvm", Monitor, is_univariate=False, seeds=10, level=RATE),
+    "FeatureMonitor": Kind(lambda _: Monitor(), "streamsvm", Monitor, is_univariate=False, level=RATE),
     "ADWIN": Kind(
         lambda delta: _river("ADWIN", delta=delta),
         "river",
         lambda: _river("ADWIN"),
         settings=(0.004, 0.016, 0.064),
         is_logarithmic=True,
-        seeds=10,
     ),
     "Page-Hinkley": Kind(
         lambda threshold: _river("PageHinkley", threshold=threshold, delta=0.125, alpha=1.0),
         "river",
         lambda: _river("PageHinkley"),
         settings=(20.0, 25.0, 30.0, 35.0),
-        seeds=5,
         null=(5, 100_000, WIDTH),
     ),
     "KSWIN": Kind(
         lambda level: _kswin(level, 300, 100),
         "river",
         lambda: _kswin(0.005, 100, 30),
-        seeds=2,
-        null=(1, 5_000, 1),
+        null=(4, 5_000, 1),
     ),
-    "Frouros KS": Kind(IncrementalKS, "frouros", seeds=2, null=(1, 5_000, 1)),
+    "Frouros KS": Kind(IncrementalKS, "frouros", null=(4, 5_000, 1)),
     "Frouros MMD": Kind(
         KernelMMD,
         "frouros",
         settings=(0.0005, 0.001, 0.0015, 0.002, 0.0025),
         is_univariate=False,
-        seeds=2,
         null=(2, 4_000, WIDTH),
+    ),
+    "linear classifier": Kind(
+        lambda rate: LinearTest(rate, REFERENCE),
+        "streamsvm",
+        is_univariate=False,
+        is_relational=True,
+        level=RATE,
+    ),
+    "MMD, random features": Kind(
+        lambda rate: RandomFeatureMMD(rate, REFERENCE),
+        "streamsvm",
+        settings=(0.1, 1.0, 10.0, 100.0),
+        is_logarithmic=True,
+        is_univariate=False,
+        is_relational=True,
+        null=(5, 100_000, WIDTH),
     ),
     "NannyML univariate": Kind(
         partial(Chunks, "univariate"),
         "nannyml",
         lambda: Chunks("univariate", 3.0),
         settings=(3.0, 4.25),
-        seeds=2,
         null=(2, 100_000, WIDTH),
     ),
     "NannyML reconstruction": Kind(
@@ -316,7 +331,6 @@ KINDS: dict[str, Kind] = {
         lambda: Chunks("reconstruction", 3.0),
         settings=(1.75, 2.75),
         is_univariate=False,
-        seeds=2,
         null=(3, 100_000, WIDTH),
     ),
     "NannyML classifier": Kind(
@@ -324,8 +338,7 @@ KINDS: dict[str, Kind] = {
         "nannyml",
         lambda: _classifier(0.65),
         is_univariate=False,
-        seeds=2,
-        null=(1, 6_000, WIDTH),
+        null=(2, 10_000, WIDTH),
         level=_auroc(RATE * 1e-6 * CHUNK, 2_000),
     ),
 }

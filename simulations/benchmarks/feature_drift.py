@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from simulations.benchmarks.feature_detectors import (
     extrapolated,
     installed,
 )
-from simulations.benchmarks.feature_streams import CHANGES, STREAMS, WIDTH, changed, normal
+from simulations.benchmarks.feature_streams import CHANGES, RELATIONS, STREAMS, WIDTH, changed, normal
 from simulations.data import STREAMS as REAL
 from simulations.data import load_rows, load_stream
 from simulations.harness import Benchmark, Case, key_of
@@ -129,6 +129,18 @@ def equal_delays(change: str, size: float, name: str, out: Path) -> dict[str, An
 
 def cases(options: argparse.Namespace) -> Iterator[Case]:
     """List the streams without a change, real ones, rates of false alarms, then all changes and detectors."""
+    yield from () if options.multivariate else streams(options)
+    for name, kind in installed():
+        if kind.is_univariate and options.multivariate:
+            continue
+        if kind.default is not None:
+            yield Case(key_of("rate", name, "default"), partial(rate, kind.default, kind.null), seconds=30)
+        yield Case(key_of("rate", name, "equal"), partial(setting, kind), seconds=100)
+    yield from changes(options)
+
+
+def streams(options: argparse.Namespace) -> Iterator[Case]:
+    """List the streams without a change, and real ones."""
     for first in range(0, options.streams, _STREAMS):
         seeds, n = range(first, min(first + _STREAMS, options.streams)), options.events
         for stream in STREAMS:
@@ -137,13 +149,15 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
     for stream in (*REAL, "covtype"):
         if stream != "spam":  # has 39,917 columns, and the monitor takes 1,000
             yield Case(key_of("real", stream), partial(real, stream, 1 if stream == "covtype" else 10))
-    for name, kind in installed():
-        if kind.default is not None:
-            yield Case(key_of("rate", name, "default"), partial(rate, kind.default, kind.null), seconds=30)
-        yield Case(key_of("rate", name, "equal"), partial(setting, kind), seconds=100)
-    for change, (_, sizes) in CHANGES.items():
+
+
+def changes(options: argparse.Namespace) -> Iterator[Case]:
+    """List all changes and detectors."""
+    for change, (_, sizes) in (CHANGES | RELATIONS).items():
         for size in sizes:
             for name, kind in installed():
+                if kind.is_univariate if change in RELATIONS else kind.is_relational or options.multivariate:
+                    continue
                 case = partial(equal_delays, change, size, name, options.out)
                 yield Case(key_of(change, f"{size:g}", name, "equal"), case, seconds=kind.seeds)
                 if kind.default is not None and name != "FeatureMonitor":
@@ -154,6 +168,7 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=200, help="streams of each kind without a change (200)")
     parser.add_argument("--events", type=int, default=1_000_000, help="their length (1,000,000)")
+    parser.add_argument("--multivariate", action="store_true", help="changes of relations of columns only")
 
 
 def _delay(name: str, which: str) -> Callable[[Rows], str]:
@@ -163,7 +178,8 @@ def _delay(name: str, which: str) -> Callable[[Rows], str]:
         delay, missed = of("delay", name, which)(rows), of("missed", name, which)(rows)
         streams = of("streams", name, which)(rows)
         if streams is None:
-            return ""
+            alarms, events = of("alarms", name, which)(rows), of("events", name, which)(rows)
+            return "" if alarms is None else f"{alarms:.0f} in {events:,.0f}"
         text = "–" if delay is None else f"{delay:,.0f}"
         return text if not missed else f"{text} ({missed:.0f} of {streams:.0f} missed)"
 
@@ -172,12 +188,26 @@ def _delay(name: str, which: str) -> Callable[[Rows], str]:
 
 def _delays(which: str) -> Table:
     """Declare the table of delays with default settings or with equal rates of false alarms."""
-    names = [name for name, kind in KINDS.items() if which == "equal" or (kind.default and name != "FeatureMonitor")]
+    names = [name for name, kind in KINDS.items() if not kind.is_relational]
+    if which == "default":
+        names = [name for name in names if KINDS[name].default and name != "FeatureMonitor"]
     return Table(
         "change",
         lambda parts: f"{parts[0]} {parts[1]}" if parts[0] in CHANGES else None,
         [Column(name, _delay(name, which)) for name in names],
     )
+
+
+def _relations() -> Table:
+    """Declare the table of false alarms and delays of detectors that see relations of columns."""
+
+    def row(parts: Sequence[str]) -> str | None:
+        if parts[0] == "rate" and parts[2] == "equal":
+            return "no change: false alarms in events"
+        return f"{parts[0]} {parts[1]}" if parts[0] in RELATIONS else None
+
+    names = [name for name, kind in KINDS.items() if not kind.is_univariate]
+    return Table("change", row, [Column(name, _delay(name, "equal")) for name in names])
 
 
 def _of_first(parts: str) -> Callable[[Any], str | None]:
@@ -226,6 +256,7 @@ BENCHMARK = Benchmark(
             ],
         ),
         "feature_drift_delay": _delays("equal"),
+        "feature_drift_relations": _relations(),
         "feature_drift_default": _delays("default"),
     },
     subject="monitor",

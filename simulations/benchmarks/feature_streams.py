@@ -1,4 +1,4 @@
-"""Streams for detectors of feature drift: some without a change, and changes of one column."""
+"""Streams for detectors of feature drift: some without a change, and changes of a column or of relations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special, stats
 
 WIDTH = 10
 _WORDS = np.array([f"word {i}" for i in range(400)], object)
@@ -96,11 +97,6 @@ def _two_modes(X: Columns, distance: float) -> None:
     X["x0"] = (X["x0"] + sign) / np.sqrt(1.0 + distance**2)
 
 
-def _correlation(X: Columns, correlation: float) -> None:
-    own = (X["x1"] - 0.6 * X["x0"]) / 0.8
-    X["x1"] = correlation * X["x0"] + np.sqrt(1.0 - correlation**2) * own
-
-
 def _stuck(X: Columns, _: float) -> None:
     X["x0"] = np.full(len(X["x0"]), X["x0"][0])
 
@@ -136,7 +132,6 @@ CHANGES: dict[str, tuple[Callable[[Columns, float], None], tuple[float, ...]]] =
     "mean, in deviations": (_shift, (0.1, 0.25, 0.5, 1.0, 3.0)),
     "deviation, ratio": (_scale, (1.1, 1.25, 1.5, 2.0)),
     "two modes, distance": (_two_modes, (1.0, 2.0)),
-    "correlation 0.6 to": (_correlation, (0.3, 0.0, -0.6)),
     "category share 0.17 to": (_most_frequent, (0.2, 0.25, 0.4)),
     "rare categories 0.12 to": (_rare, (0.2, 0.4)),
     "unseen categories, share": (_unseen, (0.001, 0.01, 0.1)),
@@ -147,11 +142,67 @@ CHANGES: dict[str, tuple[Callable[[Columns, float], None], tuple[float, ...]]] =
 }
 
 
+# Changes of relations, in which the distribution of each column stays -------------------------------------------------
+
+
+def _correlation(X: Columns, correlation: float) -> None:
+    own = (X["x1"] - 0.6 * X["x0"]) / 0.8
+    X["x1"] = correlation * X["x0"] + np.sqrt(1.0 - correlation**2) * own
+
+
+def _correlations(X: Columns, correlation: float) -> None:
+    """Raise all correlations by a common part of all columns."""
+    common = np.sqrt(correlation) * np.random.default_rng(3).normal(size=len(X["x0"]))
+    for name, column in X.items():
+        X[name] = np.sqrt(1.0 - correlation) * column + common
+
+
+def _three(X: Columns, share: float) -> None:
+    """Give a column the sign of the product of two others."""
+    X["x4"] = np.where(_some(X, share), np.abs(X["x4"]) * np.sign(X["x2"] * X["x3"]), X["x4"])
+
+
+def _square(X: Columns, share: float) -> None:
+    """Make a column a function of the square of another one."""
+    X["x3"] = np.where(_some(X, share), special.ndtri(2.0 * special.ndtr(np.abs(X["x2"])) - 1.0), X["x3"])
+
+
+def _spread(X: Columns, share: float) -> None:
+    """Give a column the absolute value of another one."""
+    X["x3"] = np.where(_some(X, share), np.abs(X["x2"]) * np.sign(X["x3"]), X["x3"])
+
+
+def _rotation(X: Columns, _: float) -> None:
+    """Replace two columns by the ranks of Laplace columns that are rotated by 45 degrees."""
+    a, b = (stats.laplace.ppf(special.ndtr(X[name])) for name in ("x2", "x3"))
+    for name, turned in (("x2", a + b), ("x3", a - b)):
+        tail = 0.5 * (1.0 + np.abs(turned) / 2.0) * np.exp(-np.abs(turned))
+        X[name] = -np.sign(turned) * special.ndtri(tail)
+
+
+def _duplicates(X: Columns, share: float) -> None:
+    """Replace events by copies of the first 200, in random order."""
+    some, copied = _some(X, share), np.random.default_rng(5).integers(200, size=len(X["x0"]))
+    for name, column in X.items():
+        X[name] = np.where(some, column[copied], column)
+
+
+RELATIONS: dict[str, tuple[Callable[[Columns, float], None], tuple[float, ...]]] = {
+    "correlation 0.6 to": (_correlation, (0.3, 0.0, -0.6)),
+    "all correlations, raised by": (_correlations, (0.05, 0.1)),
+    "relation of three columns, share": (_three, (0.5, 1.0)),
+    "square of another column, share": (_square, (0.25, 0.5)),
+    "common spread, share": (_spread, (0.25, 0.5)),
+    "rotation of two columns, degrees": (_rotation, (45.0,)),
+    "copies of 200 events, share": (_duplicates, (0.5, 1.0)),
+}
+
+
 def changed(change: str, size: float, rng: np.random.Generator, before: int, after: int) -> Columns:
-    """Return a stream in which the first column, or its correlation with the second one, changes."""
+    """Return a stream in which the first column, or a relation of columns, changes."""
     draw = mixed if "categor" in change else normal
     first, second = draw(rng, before), draw(rng, after)
-    CHANGES[change][0](second, size)
+    (CHANGES | RELATIONS)[change][0](second, size)
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
