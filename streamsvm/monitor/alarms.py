@@ -25,7 +25,8 @@ class FeatureAlarm:
     kind
         "distribution"; "range" for values outside the range of the reference; "unseen" for values of a category that
         the reference does not have; "stuck" for a value that repeats; "missing"; "type" for texts in a column of
-        numbers, or the reverse; or "relation" for the correlation of two columns, or another relation of two or three.
+        numbers, or the reverse, and for times in another format; or "relation" for the correlation of two columns, or
+        another relation of two or three.
     event
         Number of events up to the alarm.
     since
@@ -60,10 +61,10 @@ class ColumnState:
     name
         Name of the column.
     kind
-        "number" or "category"; empty before the bins are chosen.
+        "number", "category" or "time"; empty before the bins are chosen.
     status
         "learning" the reference, "monitored", or "dependent": successive values depend on each other over times as long
-        as the reference, or are texts of times, so that only missing values, types and repeats are monitored.
+        as the reference, or are times, so that only missing values, types, repeats and formats of times are monitored.
     reference, recent
         Descriptions of the reference and of the last window; empty before they are known.
     evidence

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
+import string
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +17,19 @@ from numpy.typing import NDArray
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
 from streamsvm.monitor.bounds import Counts, Floats
-from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, OTHER, REPEATS, TOTAL, TYPE, WIDTH, ColumnProfile
+from streamsvm.monitor.profile import (
+    ABOVE,
+    BELOW,
+    MISSING,
+    N_CUTS,
+    OTHER,
+    REPEATS,
+    TOTAL,
+    TYPE,
+    UNSEEN,
+    WIDTH,
+    ColumnProfile,
+)
 from streamsvm.monitor.tally import BLOCK
 
 Ints: TypeAlias = "NDArray[np.int64]"
@@ -28,6 +43,8 @@ _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8
 _LEVELS_OF_DIFFERENT = tuple(i / 12 for i in range(13))
 _FEW_CUTS = 24  # continuous columns have more, because the two kinds of levels coincide only at the median
 _SPLIT = 0.2  # least share on each side of the cut near the median, and inside and outside of the middle
+
+_SHAPES = str.maketrans(string.digits + string.ascii_letters, "0" * 10 + "a" * 52)
 
 Words: TypeAlias = "NDArray[np.uint64]"
 """Bits of events, one word per block."""
@@ -56,8 +73,10 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile |
         return None
     if len(strings) > len(found):
         counter = Counter(text for text in strings if len(text) <= _LONGEST)
-        top = sorted(counter, key=lambda text: (-counter[text], text))
-        return ColumnProfile(name, "category", 0, values=tuple(top[:N_CUTS]), others=frozenset(top[N_CUTS:]))
+        top, kind = _by_count(counter), "category"
+        if are_times(top[:N_CUTS]):
+            top, kind = _by_count(Counter(map(shape_of, strings))), "time"
+        return ColumnProfile(name, kind, 0, values=tuple(top[:N_CUTS]), others=frozenset(top[N_CUTS:]))
     different = np.unique(found)
     if len(different) <= N_CUTS:
         cuts = different
@@ -79,6 +98,27 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile |
     return ColumnProfile(name, "number", 0, cuts=tuple(cuts.tolist()), split=split if is_even else -1, middle=middle)
 
 
+def _by_count(counter: Counter[str]) -> list[str]:
+    return sorted(counter, key=lambda text: (-counter[text], text))
+
+
+def shape_of(text: str) -> str:
+    """Return the format of a time: digits and letters without their values.
+
+    Examples
+    --------
+    >>> shape_of("2026-11-27"), shape_of("27.11.2026"), shape_of("7.11.2026"), shape_of("28 November 2026 10:00Z")
+    ('0000-00-00', '00.00.0000', '00.00.0000', '00 a 0000 00:00a')
+    """
+    return _shape(text[:_LONGEST].translate(_SHAPES))
+
+
+@lru_cache(1 << 12)
+def _shape(text: str) -> str:
+    text = re.sub(r"[^\W\d_]+", "a", text)
+    return re.sub(r"(?<!0)0(?!0)", "00", text)
+
+
 @dataclass(slots=True)
 class Bins:
     """Bins of all columns.
@@ -90,12 +130,15 @@ class Bins:
     splits
         Indexes of the edges near the median and the two quartiles, shape (n_columns, 3).
     codes
-        For categories: the code of each text, by column.
+        For categories: the code of each text, by column. For times: of each format.
+    times
+        The columns of times.
     """
 
     edges: Floats = field(default_factory=lambda: np.zeros((0, N_EDGES)))
     splits: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     codes: dict[int, dict[str, int]] = field(default_factory=dict)
+    times: set[int] = field(default_factory=set)
 
     def put(self, c: int, profile: ColumnProfile | None) -> None:
         """Set the bins of a column, or of the next one; None while they are unknown."""
@@ -104,12 +147,14 @@ class Bins:
             self.splits = np.concatenate([self.splits, np.zeros((1, 3), np.int64)])
         self.edges[c], self.splits[c] = np.nan, 0
         self.codes.pop(c, None)
+        self.times.discard(c)
         if profile is not None and profile.kind == "number":
             cuts = np.array(profile.cuts)
             self.edges[c] = np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
             self.splits[c] = np.array([profile.split, *profile.middle]) + 1
         elif profile is not None:
             self.codes[c] = dict.fromkeys(profile.others, OTHER) | {value: i for i, value in enumerate(profile.values)}
+            self.times |= {c} if profile.kind == "time" else set()
 
 
 def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previous: Floats) -> tuple[Counts, Words]:
@@ -152,12 +197,22 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
     others = {c: _are_texts(own) for c, own in texts.items() if c not in bins.codes}
     for c, codes in bins.codes.items():
         counts[c] = 0.0
-        _count_texts(codes, texts.get(c), counts[c])
+        _count_texts(codes, shapes_of(texts.get(c)) if c in bins.times else texts.get(c), counts[c])
         others[c] = ~np.isnan(numbers[c])
     for c, other in others.items():
         counts[c, :, TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
         counts[c, :, MISSING] -= counts[c, :, TYPE]
+    for c in bins.times:  # another format is another type
+        counts[c, :, TYPE] += counts[c, :, UNSEEN]
+        counts[c, :, UNSEEN] = 0.0
     return counts, words
+
+
+def shapes_of(texts: Texts | None) -> Texts | None:
+    """Return the formats of times; None remains."""
+    if texts is None:
+        return None
+    return np.fromiter((None if text is None else shape_of(text) for text in texts.tolist()), object, len(texts))
 
 
 def _are_texts(texts: Texts) -> NDArray[np.bool_]:
@@ -234,10 +289,10 @@ def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str
     shares = {"missing": _share(counts[MISSING], n_events), "other_type": _share(counts[TYPE], n_events)}
     present = n_events - counts[MISSING] - counts[TYPE]
     found = {} if present <= 0.0 else _numbers(profile, counts, present)
-    if profile.kind == "category" and present > 0.0:
+    if profile.kind != "number" and present > 0.0:
         order = np.argsort(-counts[: len(profile.values)], kind="stable")[:5]
         found = {"values": {profile.values[i]: _share(counts[i], present) for i in order}}
-        found["unseen"] = _share(counts[BELOW], present)
+        found |= {"unseen": _share(counts[BELOW], present)} if profile.kind == "category" else {}
     return found | {name: share for name, share in shares.items() if share or name == "missing"}
 
 
@@ -275,11 +330,11 @@ def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) ->
 def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:
     """Return a profile with counts of a reference.
 
-    Dates are marked as dependent, because they differ by nature. So are numbers that mostly leave the range of the
-    first values, such as those of a counter: the cuts say nothing about them.
+    Numbers that mostly leave the range of the first values, such as those of a counter, are marked as dependent: the
+    cuts say nothing about them.
     """
     outside, present = counts[BELOW] + counts[ABOVE], n_events - counts[MISSING] - counts[TYPE]
-    if are_times(profile.values) if profile.kind == "category" else outside > 0.5 * present:
+    if profile.kind == "number" and outside > 0.5 * present:
         design = design.copy()
         design[:, 0] = np.maximum(design[:, 0], n_events)
     return replace(profile, n_events=n_events, counts=counts, design=design)

@@ -18,6 +18,7 @@ from streamsvm.monitor.bins import (
     count_blocks,
     count_odd,
     fit_bins,
+    shape_of,
     with_reference,
 )
 from streamsvm.monitor.bounds import Floats
@@ -191,11 +192,12 @@ class Columns:
                 continue
             c, end = self.names[alarm.column], alarm.event - self.block * BLOCK
             own, codes = texts.get(c), self.bins.codes.get(c)
+            block, is_time = [] if own is None else own[end - BLOCK : end].tolist(), c in self.bins.times
+            found = [text for text in block if text is not None]
+            values = [text for text in found if (shape_of(text) if is_time else text) not in (codes or ())]
             if alarm.kind == "type" and codes is not None:
-                values = [value for value in numbers[c, end - BLOCK : end].tolist() if value == value]
-            else:
-                block = [] if own is None else own[end - BLOCK : end].tolist()
-                values = [text for text in block if text is not None and text not in (codes or ())]
+                numeric = [value for value in numbers[c, end - BLOCK : end].tolist() if value == value]
+                values = (values if is_time else []) + numeric
             alarm.after["examples"] = list(dict.fromkeys(shown(v) if isinstance(v, str) else v for v in values))[:3]
 
     # Phases of references ---------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def _kind(profile: ColumnProfile, counts: Floats, n_events: int, among: NDArray[
         return "range"
     if REPEATS in among and (counts[REPEATS] > 0.9 * present or profile.counts[REPEATS] < 0.05 * profile.n_events):
         return "stuck"
-    if profile.kind == "category":
+    if profile.kind != "number":
         return "unseen" if BELOW in among else "distribution"
     return "range" if is_beyond and not (among < N_CUTS).any() else "distribution"
 
@@ -204,7 +204,7 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
     if profile is None or not profile.n_events:
         return ColumnState(name, "" if profile is None else profile.kind, "learning", {}, {})
     reference = summary(profile, profile.counts, profile.n_events)
-    status = "monitored" if profile.is_stationary else "dependent"
+    status = "monitored" if profile.is_stationary and profile.kind != "time" else "dependent"
     kinds = tuple(kind for kind, is_changed in zip(_WATCHED, changed, strict=True) if is_changed)
     begin = int(since[changed].min()) * BLOCK if kinds else None
     if counts is None:

@@ -35,13 +35,13 @@ class ColumnProfile:
     name
         Name of the column.
     kind
-        "number" or "category".
+        "number", "category" or "time", for texts that are dates or times.
     n_events
         Number of events of the reference.
     cuts
         For numbers: 32 values, from the minimum to the maximum.
     values, others
-        For categories: the most frequent values, at most 32, and all others.
+        For categories: the most frequent values, at most 32, and all others. For times: the formats.
     counts
         Counts of events, in the order of `streamsvm.monitor.profile`: up to each cut (or of each value), out of range,
         repeated, missing, of another type; and the sum of the values.
@@ -97,7 +97,7 @@ class ColumnProfile:
         kind, n_events = given["kind"], whole(given["n_events"], least)
         counts = np.array([real(count, -1e300) for count in given["counts"]])
         design = _design(given["design"], n_groups=4)
-        if kind not in ("number", "category") or counts.shape != (WIDTH,):
+        if kind not in ("number", "category", "time") or counts.shape != (WIDTH,):
             raise ArchiveError(f"column {given['name']!r} has kind {kind!r} and {len(counts)} counts, not {WIDTH}")
         if not ((counts[:TOTAL] >= 0.0) & (counts[:TOTAL] <= n_events)).all():
             raise ArchiveError(f"column {given['name']!r} has counts below 0 or above {n_events}")

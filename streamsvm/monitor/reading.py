@@ -18,6 +18,7 @@ from streamsvm.labels import is_nan
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.bounds import Floats
 
+_DATETIME = "datetime"  # text of all datetimes, which differ by nature
 _PART_CELLS = 1 << 18  # cells of rows that are converted at a time
 
 
@@ -81,7 +82,11 @@ def _table_part(table: Mapping[Any, Any], wanted: Any) -> Part:
         if n is not None and len(column) != n:
             raise ValueError(f"column {name!r} has {len(column)} values, others have {n}")
         n = len(column)
-        if column.dtype.kind != "M" and wanted(name):  # datetimes differ by nature
+        if not wanted(name):
+            continue
+        if column.dtype.kind == "M":
+            found[name] = _cells([None if is_nat else _DATETIME for is_nat in np.isnat(column).tolist()])
+        else:
             found[name] = Cells(column.astype(float, copy=False)) if is_numeric(column) else _cells(column.tolist())
     return found, n or 0
 
@@ -130,7 +135,7 @@ def _sparse_parts(X: Any, wanted: Any) -> Iterator[Part]:
 
 
 def _cells(values: list[Any]) -> Cells:
-    """Separate numbers and texts; datetimes are left out, because they differ by nature."""
+    """Separate numbers and texts; all datetimes have one text."""
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:
         return Cells(np.full(len(values), math.nan), np.fromiter(values, object, len(values)))
@@ -146,6 +151,6 @@ def _cells(values: list[Any]) -> Cells:
                 numbers[i] = float(value)
             except OverflowError:
                 numbers[i] = math.inf if cast(int, value) > 0 else -math.inf
-        elif value is not None and not isinstance(value, date | np.datetime64) and not is_nan(value):
-            texts[i] = value if type(value) is str else str(value)
+        elif value is not None and not is_nan(value):
+            texts[i] = _DATETIME if isinstance(value, date | np.datetime64) else str(value)
     return Cells(numbers, texts)

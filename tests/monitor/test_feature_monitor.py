@@ -274,6 +274,35 @@ def test_what_only_counts_up_or_is_a_date_is_dependent_even_in_the_smallest_refe
     assert ({state.status for state in monitor.columns()}, monitor.alarms) == ({"dependent"}, [])
 
 
+DAY = datetime.datetime(2026, 1, 1, 12)
+FORMATS = {
+    "iso to local": (lambda day: day.strftime("%Y-%m-%d"), lambda day: day.strftime("%d.%m.%Y")),
+    "iso to milliseconds": (lambda day: day.isoformat(), lambda day: int(1000 * day.timestamp())),
+    "iso to milliseconds as text": (lambda day: day.isoformat(), lambda day: str(int(1000 * day.timestamp()))),
+    "utc to local": (lambda day: day.isoformat() + "Z", lambda day: day.isoformat() + "+02:00"),
+    "object to iso": (lambda day: day, lambda day: day.isoformat()),
+    "iso to object": (lambda day: day.isoformat(), lambda day: day),
+    "decimal comma": (lambda day: day.hour + 0.5, lambda day: f"{day.hour},5"),
+    "number to text": (lambda day: day.hour, lambda day: str(day.hour)),
+    "text to number": (lambda day: f"{day:%a}", lambda day: day.weekday()),
+    "boolean to text": (lambda day: day.hour > 12, lambda day: "yes" if day.hour > 12 else "no"),
+    "text to text": (lambda day: str(day.hour > 12), lambda day: "yes" if day.hour > 12 else "no"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_changed_format_raises_one_alarm(name):
+    rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=512)
+    days = [DAY + datetime.timedelta(hours=int(i)) for i in rng.integers(0, 8000, 1536)]
+    before, after = FORMATS[name]
+    for i, day in enumerate(days):
+        monitor.update({"v": before(day) if i < 1024 else after(day)})
+    (alarm,) = monitor.alarms
+    assert alarm.kind == ("unseen" if name in ("object to iso", "text to text") else "type")
+    assert alarm.event == 1088
+    assert alarm.after["examples"]
+
+
 def test_a_counter_is_dependent_in_a_long_profile():
     monitor = FeatureMonitor(reference=1_000_000)
     monitor.learn_many({"row": np.arange(65_536)})
@@ -365,7 +394,7 @@ def test_extreme_and_odd_values_are_counted():
     day = datetime.date(2026, 11, 28)
     monitor.learn_many([{"big": big[i % 5], "odd": odd[i % 5], 3: np.float32(1), "day": day} for i in range(2048)])
     kinds = {state.name: state.kind for state in monitor.columns()}
-    assert kinds == {3: "number", "big": "number", "odd": "category"}
+    assert kinds == {3: "number", "big": "number", "odd": "category", "day": "category"}
     assert monitor.alarms == []
 
 
