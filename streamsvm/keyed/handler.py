@@ -75,7 +75,7 @@ class Stream:
     def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
         """Remove the key from an event and return it; the record key and the field must agree."""
         own = event.pop(self.field, None)
-        if own is None and key is not None:
+        if own is None and key:  # repartitioned events without a key have an empty one
             return key
         name = key_bytes(self.field, own)
         if name != key:
@@ -83,11 +83,18 @@ class Stream:
         return name
 
     def key_of(self, value: bytes) -> bytes:
-        """Return the key for repartitioning an event; events without a valid key share one."""
+        """Return the key for repartitioning an event; it is empty for events without a valid key."""
         try:
-            return key_bytes(self.field, read_event(value).get(self.field))
+            return key_bytes(self.field, self.event(value).get(self.field))
         except ValueError:
             return b""
+
+    def moment(self, value: bytes | None, keyed: KeyedClassifier, timestamp: int) -> int:
+        """Return the time of an event in ms, or that of its record if the event has none."""
+        try:
+            return keyed.moment(self.event(value))
+        except (ValueError, KeyError):
+            return timestamp
 
 
 class Handler:

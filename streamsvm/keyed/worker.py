@@ -25,7 +25,6 @@ from streamsvm.keyed.moved import Drained, MovedStates
 from streamsvm.keyed.records import (
     RECORD_TIME,
     event_time,
-    read_event,
     with_origin,
 )
 from streamsvm.keyed.sections import KeyStateError
@@ -90,7 +89,8 @@ class Worker:
         raw: dict[str, Any] = {"key_deserializer": "bytes", "value_deserializer": "bytes"}
         timed: dict[str, Any] = {}
         if self.keyed.forget_after is not None and self.keyed.time != RECORD_TIME:
-            timed["timestamp_extractor"] = self._moment  # the engine removes inactive keys by this time
+            # The engine removes inactive keys by this time.
+            timed["timestamp_extractor"] = lambda value, _, timestamp, __: stream.moment(value, self.keyed, timestamp)
         sdf = app.dataframe(app.topic(stream.topic, **raw, **timed))
         if stream.labels is not None:
             return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
@@ -100,13 +100,6 @@ class Worker:
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
             return sdf.group_by(stream.key_of, stream.field, **raw).set_timestamp(event_time)
         return sdf
-
-    def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
-        """Time of an event, or of its record if the event has none."""
-        try:
-            return self.keyed.moment(read_event(value))
-        except (ValueError, KeyError):
-            return timestamp
 
     def _send(self, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
         """Write a record with the current time, because brokers delete or refuse records with old times.

@@ -39,6 +39,20 @@ def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[R
         yield key % partitions, f"c{key}".encode(), value, 1_700_000_000_000 + i
 
 
+def nested(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Return events with their features in an object, and flat events with the names of its columns."""
+    inner, flat = [], []
+    for partition, key, value, time_ms in records:
+        both = value, value
+        if value != b"{":
+            event = orjson.loads(value)
+            own = {name: event.pop(name) for name in (FIELD, LABEL)}
+            both = tuple(map(orjson.dumps, (own | {"of": event}, own | {f"of.{name}": event[name] for name in event})))
+        for some, one in zip((inner, flat), both, strict=True):
+            some.append((partition, key, one, time_ms))
+    return inner, flat
+
+
 class Expected:
     """Results of a single process: the answer to each event, and the final state of each key.
 
@@ -214,6 +228,7 @@ __all__ = [
     "faults",
     "fill",
     "hurried",
+    "nested",
     "predicted",
     "states",
     "wait_for",

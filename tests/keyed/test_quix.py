@@ -49,6 +49,7 @@ from tests.keyed.fleet import (
     dying,
     faults,
     hurried,
+    nested,
     predicted,
     states,
     wait_for,
@@ -123,7 +124,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
 
 
 def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
-    records = list(customers(1200, 30, PARTITIONS))
+    records, flat = nested(list(customers(1200, 30, PARTITIONS)))
     given = [*arguments(broker, *topics, "hanging"), "--at-end", "stop"]
     fill(broker, topics[0], records[:700])
     (tmp_path / "dies").mkdir()
@@ -133,14 +134,17 @@ def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_
         (tmp_path / str(i)).mkdir()
         done = run(*given, cwd=tmp_path / str(i), timeout=100)
         assert done.returncode == 0, done.stderr
-    assert faults(Expected(records), broker, *topics[1:], "hanging") == []
+    assert faults(Expected(flat), broker, *topics[1:], "hanging") == []
 
 
 def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp_path, run):
     records = list(customers(500, 20, PARTITIONS))
-    elsewhere = [(i % PARTITIONS, b"%d" % i, value, t) for i, (_, _, value, t) in enumerate(records)]
-    fill(broker, topics[0], elsewhere)
-    given = [*arguments(broker, *topics, "other"), "--at-end", "stop"]
+    elsewhere = [
+        (i % PARTITIONS, b"%d" % i, value.replace(f'"{FIELD}":'.encode(), b'"who":{"is":').replace(b",", b"},", 1), t)
+        for i, (_, _, value, t) in enumerate(records)
+    ]
+    fill(broker, topics[0], [*elsewhere, (0, b"1", b'{"f0":1.0}', records[-1][-1])])
+    given = [*arguments(broker, *topics, "other"), "--field", "who.is", "--at-end", "stop"]
     done = run(*given)
     assert done.returncode == 2
     assert "its key in Kafka is '" in done.stderr
@@ -151,6 +155,8 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
     places = [(i % PARTITIONS, i // PARTITIONS) for i in range(len(records))]
     assert sorted((r["partition"], r["offset"]) for r in written) == sorted(places)
     assert sorted(r["time"] for r in written) == [t for *_, t in records]
+    [aside] = [json.loads(record.value) for record in read(broker, topics[2])]
+    assert "no key: 'who.is'" in aside["reason"]
     consumer = KafkaConsumer(bootstrap_servers=broker)
     [between] = [name for name in consumer.topics() if name.startswith("repartition__other--")]
     consumer.close()
@@ -349,6 +355,15 @@ def test_nested_events_are_flattened(handler):
     assert seen == [{"a.b": 1.0, "a.c.length": 1, LABEL: "up"}]
     [rejected] = sent
     assert "flatten=3" in rejected["reason"]
+
+
+def test_key_and_time_may_be_nested():
+    flattening = Flattening(Options("events", {}), (), (FIELD, LABEL), Notices())
+    stream = Stream("events", "who.is", repartition=True, flattening=flattening)
+    keyed = KeyedClassifier(CPMClassifier(), label=LABEL, time="at.ms", time_unit="ms", forget_after=60)
+    assert stream.key_of(b'{"who": {"is": 17}}') == b"17"
+    assert stream.moment(b'{"at": {"ms": 1500}}', keyed, 7) == 1500
+    assert stream.moment(b'{"at": 1500}', keyed, 7) == 7
 
 
 def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
