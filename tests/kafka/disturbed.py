@@ -23,7 +23,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("STREAMSVM_CODE", "numba")
 
@@ -40,6 +43,8 @@ _GROUP_CODES = (-1, 3, 7, 14, 15, 16, 22, 25, 27, 30, 79, 82)
 """Error codes that brokers give to members of a consumer group."""
 _MOST_S = 600.0
 _SAY_EACH = 25  # trials
+_WORKERS = 4
+"""Trials of workers at a time; they wait for most of their time."""
 
 
 def each_fault(*more: str) -> Iterator[list[list[Fault]]]:
@@ -104,6 +109,47 @@ def _ended(trial: str) -> None:
     os._exit(1)
 
 
+_trial: Disturbed
+"""Trials of this process."""
+
+
+def _prepare(kind: type[Trial | Worked], broker: str, folder: str) -> None:
+    """Prepare trials in this process."""
+    global _trial
+    logging.disable()
+    _trial = kind(broker, functools.partial(_topic, broker), Path(tempfile.mkdtemp(dir=folder)))
+
+
+def _tried(number: int, faults: list[list[Fault]], beside: bool) -> tuple[int, int, str]:
+    """Return number and fired faults of a trial, and what is wrong."""
+    watch = threading.Timer(_MOST_S, _ended, (f"{number}: {faults}",))
+    watch.daemon = True
+    watch.start()
+    if isinstance(_trial, Worked):
+        _trial.beside = beside
+    wrong = ""
+    try:
+        _trial.check(*faults)
+    except Exception as error:
+        wrong = f"{number}: {faults}\n{error}"
+    watch.cancel()
+    return number, sum(one.n_fired > 0 for some in faults for one in some), wrong
+
+
+def _results(
+    pool: ProcessPoolExecutor, cases: Iterator[Any], n: int, *, beside: bool
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the results of trials, of which n run at a time."""
+    running: set[Any] = set()
+    while True:
+        more = itertools.islice(cases, n - len(running))
+        running |= {pool.submit(_tried, number, faults, beside and number % 2 == 1) for number, faults in more}
+        if not running:
+            return
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        yield from (one.result() for one in done)
+
+
 def main() -> None:
     """Run the trials of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,32 +159,23 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first trial, or seed if random")
     parser.add_argument("--each", type=int, default=0, help="number of random trials; 0 for the given minutes")
     given = parser.parse_args()
-    logging.disable()
     seeds = itertools.count(given.first) if not given.each else range(given.first, given.first + given.each)
     kind: type[Trial | Worked]
-    more, kind = (GROUP, Worked) if given.keyed else ((), Trial)
-    all_cases = each_pair() if given.pairs else each_fault(*more)
+    more, kind, at_once = (GROUP, Worked, _WORKERS) if given.keyed else ((), Trial, 1)
     is_random, end = bool(given.minutes or given.each), time.monotonic() + 60 * (given.minutes or float("inf"))
-    listed = itertools.islice(enumerate(all_cases), given.first, None)
+    listed = itertools.islice(enumerate(each_pair() if given.pairs else each_fault(*more)), given.first, None)
     cases = ((seed, random_faults(random.Random(seed), *more)) for seed in seeds) if is_random else listed
+    cases = itertools.takewhile(lambda _: time.monotonic() < end, cases)
     n_tried = n_fired = n_wrong = 0
     with _broker() as broker, tempfile.TemporaryDirectory() as folder:
-        trial: Disturbed = kind(broker, functools.partial(_topic, broker), Path(folder))
-        for number, faults in itertools.takewhile(lambda _: time.monotonic() < end, cases):
-            watch = threading.Timer(_MOST_S, _ended, (f"{number}: {faults}",))
-            watch.daemon = True
-            watch.start()
-            if isinstance(trial, Worked):
-                trial.beside = is_random and number % 2 == 1
-            try:
-                trial.check(*faults)
-            except Exception as error:
-                n_wrong += 1
-                print(f"{number}: {faults}\n{error}", flush=True)
-            watch.cancel()
-            n_tried, n_fired = n_tried + 1, n_fired + sum(one.n_fired > 0 for some in faults for one in some)
-            if n_tried % _SAY_EACH == 0:
-                print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong; next is {number + 1}", flush=True)
+        start = {"mp_context": get_context("spawn"), "initializer": _prepare, "initargs": (kind, broker, folder)}
+        with ProcessPoolExecutor(at_once, **start) as pool:
+            for number, fired, wrong in _results(pool, cases, at_once, beside=is_random):
+                n_tried, n_fired, n_wrong = n_tried + 1, n_fired + fired, n_wrong + bool(wrong)
+                if wrong:
+                    print(wrong, flush=True)
+                if n_tried % _SAY_EACH == 0:
+                    print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong; number {number}", flush=True)
     print(f"{n_tried} trials with {n_fired} faults, {n_wrong} wrong")
     raise SystemExit(n_wrong > 0)
 
