@@ -179,11 +179,16 @@ class Chunks:
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
         """Return the numbers of events at the ends of chunks with an alarm, one for each column."""
+        import nannyml
         import pandas as pd
 
         frame = pd.DataFrame({name: _categorical(column) for name, column in X.items()})
         calculator, found = self._made(list(X)), []
+        chunker = calculator.chunker
+        if self.kind == "classifier":  # its limit is constant, so that chunks of the reference only take time
+            calculator.chunker = nannyml.chunk.SizeBasedChunker(self.reference // 2)
         calculator.fit(frame[: self.reference])
+        calculator.chunker = chunker
         first, last, step = self.reference // CHUNK, len(frame) // CHUNK, 20
         if until < math.inf:
             first, last, step = int(until) // CHUNK, int(until) // CHUNK + self.most, 1
@@ -316,7 +321,7 @@ KINDS: dict[str, Kind] = {
         is_logarithmic=True,
         is_univariate=False,
         is_relational=True,
-        null=(5, 100_000, WIDTH),
+        null=(3, 100_000, WIDTH),
     ),
     "NannyML univariate": Kind(
         partial(Chunks, "univariate"),
@@ -338,6 +343,7 @@ KINDS: dict[str, Kind] = {
         "nannyml",
         lambda: _classifier(0.65),
         is_univariate=False,
+        seeds=4,
         null=(2, 10_000, WIDTH),
         level=_auroc(RATE * 1e-6 * CHUNK, 2_000),
     ),

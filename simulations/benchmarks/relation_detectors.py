@@ -15,6 +15,7 @@ from streamsvm import CPMClassifier
 SIZES = (256, 1_024, 4_096)
 """Sizes of windows in events; a window moves by a quarter of its size."""
 FREQUENCIES, DEGREE = 128, 3
+SOON = 2_500  # events after a change within which most alarms are
 
 
 def random_features(X: Columns, reference: int) -> NDArray[np.float64]:
@@ -46,71 +47,69 @@ def apart(alarms: NDArray[np.intp]) -> list[int]:
     return found
 
 
-class RandomFeatureMMD:
-    """Distance of the means of random features in windows from those of the reference, by Hotelling's test.
-
-    Parameters
-    ----------
-    rate
-        Nominal number of false alarms per million events; the test takes the means as normal.
-    reference
-        Number of first events.
-    """
+class Windows:
+    """A test of windows against the first events, at most at a nominal number of false alarms per million events."""
 
     def __init__(self, rate: float, reference: int) -> None:
         self.rate, self.reference, self.n_values = rate, reference, 0
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
+        """Return the numbers of events at alarms, at least up to the first one after `until`."""
+        n, found = len(next(iter(X.values()))), []
+        for last in sorted({n, int(min(until + SOON, n))}):
+            features = random_features({name: column[:last] for name, column in X.items()}, self.reference)
+            self.n_values += (last - self.reference) * len(X)
+            found = self.alarms(features)
+            if found and found[-1] > until:
+                break
+        return found
+
+    def level(self, size: int) -> float:
+        """Return the level of a test of a window."""
+        return self.rate * 1e-6 * (size // 4) / len(SIZES)
+
+    def alarms(self, features: NDArray[np.float64]) -> list[int]:
         """Return the numbers of events at alarms."""
-        features = random_features(X, self.reference)
+        raise NotImplementedError
+
+
+class RandomFeatureMMD(Windows):
+    """Distance of the means of windows from those of the reference, by Hotelling's test, which takes them as normal."""
+
+    def alarms(self, features: NDArray[np.float64]) -> list[int]:
+        """Return the numbers of events at alarms."""
         first = features[: self.reference]
-        n, width = first.shape
-        inverse = np.linalg.pinv(np.cov(first.T))
         new = features[self.reference :] - first.mean(axis=0)
-        self.n_values += len(new) * len(X)
-        found = []
+        n, width = first.shape
+        inverse, found = np.linalg.pinv(np.cov(first.T)), []
         for size in SIZES:
             ends = np.arange(size, len(new) + 1, size // 4)
             means = windows(new, ends, size) / size
             distances = np.sum(means @ inverse * means, axis=1) / (1.0 / size + 1.0 / n)
-            level = self.rate * 1e-6 * (size // 4) / len(SIZES)
-            limit = (n - 1) * width / (n - width) * stats.f.isf(level, width, n - width)
+            limit = (n - 1) * width / (n - width) * stats.f.isf(self.level(size), width, n - width)
             found.append(self.reference + ends[distances > limit])
         return apart(np.concatenate(found))
 
 
-class LinearTest:
+class LinearTest(Windows):
     """Classifier two-sample test: a linear model tells events of the stream from drawn ones of the reference.
 
     Each row is of the stream or of the reference by a fair coin, and is predicted before it is learned. The number of
     right predictions in a window is binomial if both have the same distribution.
-
-    Parameters
-    ----------
-    rate
-        Nominal number of false alarms per million events.
-    reference
-        Number of first events.
     """
 
-    def __init__(self, rate: float, reference: int) -> None:
-        self.rate, self.reference, self.n_values = rate, reference, 0
-
-    def first_alarms(self, X: Columns, until: float) -> list[int]:
+    def alarms(self, features: NDArray[np.float64]) -> list[int]:
         """Return the numbers of events at alarms."""
-        features, rng = random_features(X, self.reference), np.random.default_rng(7)
-        n_new = len(features) - self.reference
-        self.n_values += n_new * len(X)
+        n_new, rng = len(features) - self.reference, np.random.default_rng(7)
         is_new = rng.random(2 * n_new) < 0.5
         events = np.cumsum(is_new)
         is_new = is_new[events <= n_new]
         events = self.reference + events[: len(is_new)]
         rows = features[np.where(is_new, events - 1, rng.integers(self.reference, size=len(is_new)))]
         model = CPMClassifier(n_faces=1, scaling="none", l2=0.01, horizon=4_096)
-        right = np.asarray(model.test_then_train(rows, is_new.tolist())) == is_new
-        found = []
+        right, found = np.asarray(model.test_then_train(rows, is_new.tolist())) == is_new, []
         for size in SIZES:
             ends = np.arange(2 * size, len(right) + 1, size // 2)
-            limit = stats.binom.isf(self.rate * 1e-6 * (size // 4) / len(SIZES), 2 * size, 0.5)
+            limit = stats.binom.isf(self.level(size), 2 * size, 0.5)
             found.append(events[ends[windows(1.0 * right, ends, 2 * size) > limit] - 1])
         return apart(np.concatenate(found))
