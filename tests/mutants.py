@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import difflib
+import functools
 import importlib
 import itertools
 import os
@@ -26,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,12 @@ _HEAVY = "numpy numba scipy.sparse scipy.optimize pyarrow.parquet pandas river.b
 
 _POWER = "tests/faults/test_power.py::test_"
 _SINKS = ("tests/connectors/outputs/test_files.py", f"{_POWER}rows_that_a_sink_has_flushed_are_durable")
+_PARQUET = (
+    _SINKS[0],
+    f"{_SINKS[1]}[{{}}/out.parquet]",
+    "tests/connectors/remote/test_stores.py::test_results_in_a_store_replace_results_only",
+    "tests/connectors/outputs/test_parts.py",
+)
 _LATE = (
     "tests/delayed/test_join.py",
     "tests/delayed/test_learning.py::test_single_events_and_labels_give_what_steps_give",
@@ -46,7 +54,7 @@ _BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/ka
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
     "sinks": ("connectors/outputs/files.py", _SINKS),
-    "parquet": ("connectors/arrow/parquet_sink.py", _SINKS),
+    "parquet": ("connectors/arrow/parquet_sink.py", (*_PARQUET, "-k", "parquet")),
     "results": (
         "connectors/outputs/results.py",
         ("connectors/outputs/results.py", "tests/run/test_overwriting.py", *_SINKS),
@@ -55,7 +63,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "join": ("streamsvm/delayed/join.py", _LATE),
     "store": ("streamsvm/delayed/store.py", ("tests/delayed/test_store.py", *_LATE[:2])),
     "label_join": ("streamsvm/delayed/label_join.py", _LATE[:1]),
-    "single_join": ("streamsvm/delayed/single_join.py", _LATE[1::-1]),
+    "segments": ("streamsvm/delayed/segments.py", ("tests/delayed/test_store.py", *_LATE[:2])),
+    "single_join": ("streamsvm/delayed/single_join.py", _LATE[1:]),
     "archive": (
         "streamsvm/models/archive.py",
         ("tests/test_models.py", "tests/test_hostile_files.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
@@ -211,14 +220,22 @@ class Trial:
 def interpret() -> None:
     """Import the kernels of the label join as Python functions: to compile a mutant takes up to a minute."""
     from streamsvm.core import access, entry_points, jit, signatures, simd
-    from streamsvm.core.state import State
+    from streamsvm.core.state import State, array_address
+    from streamsvm.ensemble import vote
+    from streamsvm.online import driver
 
-    del entry_points, signatures, simd  # imported before the decorators change
-    compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil")}
+    del entry_points, signatures, simd, vote  # imported before the decorators change
+    compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil", "call_pointer")}
     jit.inlined = jit.kernel = lambda function: function
-    jit.jit_holding_gil = lambda function: lambda state, packed: function(state, _Packed(packed))
-    access.columns_at = lambda start, n: np.frombuffer(start.words, np.int64, n, start.at)
-    access.values_at = lambda start, n: np.frombuffer(start.words, np.float64, n, start.at)
+    jit.jit_holding_gil = lambda function: lambda *given: function(*map(_packed, given))
+    jit.call_pointer = lambda address, given: _function(address, len(given))(*map(int, given))
+    own = {
+        "columns_at": lambda start, n: _view(start, n).view(np.int64),
+        "values_at": _view,
+        "address_of": lambda state: state.address,
+        "element_address": lambda array, i: array_address(array[i:]),
+    }
+    vars(access).update(own)
     # In the interpreter, attributes of states and records would hide these numbers.
     bind = State.bind
     for name, hidden in {
@@ -227,10 +244,40 @@ def interpret() -> None:
     }.items():
         setattr(State, name, hidden)
     for name in _KERNELS:
-        for entry in importlib.import_module(f"streamsvm.delayed.{name}").ENTRY_POINTS.values():
+        module = importlib.import_module(f"streamsvm.delayed.{name}")
+        for entry in module.ENTRY_POINTS.values():
             entry.compile()
+    module.driver = SimpleNamespace(put=functools.partial(_put, driver.NOT_TAKEN))
     vars(jit).update(compiled)
-    del access.columns_at, access.values_at
+    for name in own:
+        delattr(access, name)
+
+
+def _put(not_taken: int, rows: Any, packed: _Packed) -> int:
+    """Copy values to the row of a learner, as `driver.put` does."""
+    values = np.frombuffer(packed.words)
+    if not len(values):
+        return int(rows.row_length)
+    if rows.held > 0 or len(values) > rows.row.size or rows.seen >= rows.room:
+        return not_taken
+    rows.row[: len(values)] = values
+    return len(values)
+
+
+@functools.cache
+def _function(address: int, n: int) -> Any:
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(int(address))
+
+
+def _view(start: Any, n: int) -> Any:
+    """View n numbers at an address, or in the words of a call."""
+    if isinstance(start, _Packed):
+        return np.frombuffer(start.words, np.float64, n, start.at)
+    return np.ctypeslib.as_array((ctypes.c_double * int(n)).from_address(int(start)))
+
+
+def _packed(given: Any) -> Any:
+    return _Packed(given) if isinstance(given, bytes) else given
 
 
 class _Record(np.record):  # type: ignore[misc]

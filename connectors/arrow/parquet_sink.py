@@ -132,8 +132,8 @@ class ParquetSink(FileSink):
             self._drop(0)
 
     def _drop(self, first: int) -> None:
-        """Remove the parts from a number on, in reverse order, and temporary files of a killed run."""
-        for path in sorted(self._existing(), reverse=True):
+        """Remove the parts from a number on, and temporary files of a killed run."""
+        for path in self._existing():
             if not first or path.endswith(".tmp") or path >= self._part(first):
                 self._remove(path)
 
@@ -164,9 +164,8 @@ class ParquetSink(FileSink):
         """Remove the parts written after `position`."""
         parts = int(position["parts"])
         self._check_left(parts, self._count(), "parts")
-        self._touched = True
+        self._touched = True  # the next flush makes the removal durable
         self._drop(parts)
-        self._sync()
         self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
         self._schema = self._last_schema()
 

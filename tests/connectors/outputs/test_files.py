@@ -78,12 +78,14 @@ def test_an_existing_result_is_replaced_at_the_first_write(tmp_path: Path, kind:
     assert content(path) == [{"n": 2}]
 
 
-def test_flushed_without_rows_the_file_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "out.csv").write_text("old\n")
-    sink = open_sink(str(tmp_path / "out.csv"))
-    sink.flush()
-    sink.close()
-    assert (tmp_path / "out.csv").read_bytes() == b""
+@pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
+def test_flushed_without_rows_the_file_or_folder_is_empty(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    with contextlib.closing(open_sink(str(path))) as sink:
+        sink.write({"n": [1]})
+    with contextlib.closing(open_sink(str(path))) as sink:
+        sink.flush()
+    assert list(path.iterdir()) == [] if path.is_dir() else path.read_bytes() == b""
 
 
 @each_choice(("kind", KINDS), ("resume", [False, True]))
@@ -162,6 +164,22 @@ def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Pat
     resumed.rewind(sink.position)
     with raises(ConnectorError, reason="columns differ"):
         resumed.write({"m": [1]})
+
+
+def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    with contextlib.closing(open_sink(str(path))) as sink:
+        sink.write({"n": [1]})
+    for table in ({"m": ["a"]}, {}):
+        with contextlib.closing(open_sink(str(path), resume=True)) as sink:
+            sink.rewind({"parts": 0})
+            if table:
+                sink.write(table)
+        assert content(path) == [{"m": "a"}] if table else list(path.iterdir()) == []
+    path.rmdir()
+    with contextlib.closing(open_sink(str(path), resume=True)) as sink:
+        sink.rewind({"parts": 0})
+    assert path.is_dir()
 
 
 def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
