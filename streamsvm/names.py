@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _MOST = 40
@@ -31,3 +32,16 @@ def feature(name: Any) -> Any:
     ('device = web', 'temperature', 3)
     """
     return f"{name[0]} = {name[1]}" if isinstance(name, tuple) and len(name) == 2 else name
+
+
+def listed(names: Iterable[Any], most: int = 8, form: Callable[[str], str] = str) -> str:
+    """Return the first names of some columns.
+
+    Examples
+    --------
+    >>> listed(["a", ("device", "web")]), listed("abc", 1, repr)
+    ('a, device = web', "'a' and 2 more")
+    """
+    every = list(names)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(form(shown(feature(name))) for name in every[:most]) + more

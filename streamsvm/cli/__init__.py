@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None:
             return _run_command(arguments, started)
-        from streamsvm.run.stopping import forgetting_deadlines
+        from streamsvm.cli.run import forgetting_deadlines
 
         with forgetting_deadlines():
             return _run_command(arguments, started)

@@ -87,7 +87,7 @@ class Profile(RunConfig):
 
     def validate(self) -> None:
         """Refuse inconsistent options, before any stream is opened."""
-        from streamsvm.run.profiles import check
+        from streamsvm.cli.profile import check
 
         check(self)
 

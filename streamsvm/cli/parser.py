@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 from connectors.errors import without_secrets
 from connectors.options import split_names
 from streamsvm.cli.commands import COMMANDS, EXIT_CODES
-from streamsvm.run.config import RunConfig
+from streamsvm.run.config import RunConfig, new_name, read_settings
 from streamsvm.run.options import COMMON, FLAGS, REPEATED, option_of
-from streamsvm.run.settings import new_name, read_settings
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
 _SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}

@@ -50,7 +50,17 @@ _REQUIRED = {
 def main(config: PerKey, _started: float) -> int:
     """Run the worker until stopped, and return the exit code."""
     check(config)
-    return run(config)
+    from streamsvm.run.prometheus import Exporter, text_of
+
+    started: list[Worker] = []
+    with contextlib.ExitStack() as stack:
+        if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
+            exporter = Exporter(config.metrics_port, lambda: text_of(_figures(started)))
+            stack.enter_context(contextlib.closing(exporter))
+        worker = _worker(config, _keyed(config))
+        started.append(worker)
+        worker.run(until_end=config.at_end == "stop")
+    return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
 def check(config: PerKey) -> None:
@@ -102,24 +112,9 @@ def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
     return brokers, found
 
 
-def run(config: PerKey) -> int:
-    """Run the worker until stopped, and return the exit code."""
-    from streamsvm.run.prometheus import Exporter, text_of
-
-    started: list[Worker] = []
-    with contextlib.ExitStack() as stack:
-        if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
-            exporter = Exporter(config.metrics_port, lambda: text_of(_figures(started)))
-            stack.enter_context(contextlib.closing(exporter))
-        worker = _worker(config, _keyed(config))
-        started.append(worker)
-        worker.run(until_end=config.at_end == "stop")
-    return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
-
-
 def _keyed(config: PerKey) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
-    from streamsvm.keyed.records import RECORD_TIME
+    from streamsvm.keyed.handler import RECORD_TIME
 
     model = model_of(config)
     with contextlib.suppress(TypeError, ValueError):  # errors are reported below

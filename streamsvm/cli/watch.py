@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import NoReturn
 
@@ -19,7 +18,5 @@ def main(options: Watch, _started: float) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
-    path = options.page_token_file
-    token = os.environ.get("STREAMSVM_PAGE_TOKEN") if path is None else read_token(path, "--page-token-file")
-    watch(options.place, options.page, token or None)
+    watch(options.place, options.page, read_token(options.page_token_file, "--page-token-file") or None)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,81 @@ from connectors.columns.nested import Flattening
 from connectors.kafka.producer import too_large, without_value
 from streamsvm.core.clock import working_time
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.records import RECORD_TIME, key_bytes, origin_of, read_event, shown_bytes, text_of
 
 logger = logging.getLogger("streamsvm.keyed")
 
+RECORD_TIME = "streamsvm.time"
+"""Name of the field, or of the header of a repartitioned event, with the time of its source record."""
+
 _RECENT = 1000
+_ORIGIN = "streamsvm.origin"  # header of a repartitioned event with its source partition and offset
+
+
+def read_event(value: bytes | None) -> dict[str, Any]:
+    """Return the JSON object of a record.
+
+    Raises
+    ------
+    ValueError
+        If the value is not a JSON object.
+    """
+    if value is None:
+        raise ValueError("the record has no value")
+    try:
+        event = orjson.loads(value)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if type(event) is not dict:
+        raise ValueError(f"not a JSON object: {shown_bytes(value)}")
+    return event
+
+
+def key_bytes(name: str, value: Any) -> bytes:
+    """Encode a key, a string or an integer, as a Kafka record key.
+
+    Examples
+    --------
+    >>> key_bytes("customer", "c17"), key_bytes("customer", 17)
+    (b'c17', b'17')
+    """
+    if type(value) not in (str, int) or value == "":
+        raise ValueError(f"no key: {name!r} is {value!r}, not a text or a whole number")
+    return str(value).encode()
+
+
+def with_origin(value: Any, key: Any, timestamp: int, headers: Any) -> list[tuple[str, bytes]]:
+    """Return the headers of a repartitioned event: its origin and the time of its source record."""
+    context = message_context()
+    return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset)), (RECORD_TIME, b"%d" % timestamp)]
+
+
+def _header(headers: Iterable[tuple[str, bytes]] | None, name: str) -> bytes | None:
+    return next((value for found, value in headers or () if found == name), None)
+
+
+def origin_of(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | None:
+    """Return the source partition and offset of a repartitioned event; None for others."""
+    found = _header(headers, _ORIGIN)
+    if found is None:
+        return None
+    partition, _, offset = found.partition(b":")
+    return int(partition), int(offset)
+
+
+def event_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
+    """Time of a repartitioned event, or of its record if an earlier version wrote it."""
+    return int(_header(headers, RECORD_TIME) or timestamp)
+
+
+def text_of(value: bytes | None) -> str | None:
+    """Decode bytes as UTF-8, with escapes for invalid ones."""
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def shown_bytes(value: bytes | None) -> str:
+    """Return bytes as a short text for messages."""
+    text = repr(text_of(value))
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 @dataclass(frozen=True, slots=True)

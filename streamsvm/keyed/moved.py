@@ -29,8 +29,8 @@ from quixstreams.state.metadata import (
 from quixstreams.state.rocksdb.ttl_codec import TTL_STAMP_BYTES
 
 from streamsvm.keyed.classifier import STATE
-from streamsvm.keyed.group import Growth
 from streamsvm.keyed.quix import TRANSACTION_S, Application
+from streamsvm.keyed.topics import Growth
 
 logger = logging.getLogger("streamsvm.keyed")
 

@@ -19,20 +19,25 @@ from quixstreams.exceptions import QuixException
 from connectors.errors import ConnectorError, UnreachableError
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.group import Growth, check_settings, read_growths, write_growth
-from streamsvm.keyed.handler import Handler, Stream
+from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, event_time, with_origin
 from streamsvm.keyed.moved import Drained, MovedStates
-from streamsvm.keyed.records import (
-    RECORD_TIME,
-    event_time,
-    with_origin,
-)
 from streamsvm.keyed.sections import KeyStateError
-from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_records, largest_records, partitions
+from streamsvm.keyed.topics import (
+    ANSWER_S,
+    Ending,
+    Growth,
+    check_settings,
+    consumer,
+    ends,
+    first_records,
+    largest_records,
+    partitions,
+    read_growths,
+    write_growth,
+)
 
 logger = logging.getLogger("streamsvm.keyed")
 
-_RECENT = 1000
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamsvm.names import feature, shown
+from streamsvm.names import shown
 from streamsvm.run.drift import AccuracyDrop
 
 _SHARES = {"unseen": "unseen", "missing": "missing", "type": "other_type", "stuck": "repeats"}
@@ -15,7 +15,6 @@ _TITLES = {
     "other_type": "share of another type",
     "repeats": "share equal to the previous value",
 }
-_MOST_NAMES = 8
 _FOLLOWS = 10_000  # labelled events within which a drop of accuracy follows an alarm
 # The mean is named, unless a quantile moved more than twice as far.
 _WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "odd_share": 1.0, "accuracy": 1.0}
@@ -93,19 +92,6 @@ def line(alarm: Mapping[str, Any]) -> str:
     what = moved(alarm["kind"], alarm["before"], alarm["after"])
     relevance = "" if alarm["relevance"] is None else f", relevance {alarm['relevance']:.0%}"
     return what if alarm["column"] is None else f"{shown(alarm['column'])}: {what} ({alarm['kind']}{relevance})"
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Return the first names of some columns.
-
-    Parameters
-    ----------
-    names
-        Names of columns.
-    """
-    every = list(names)
-    more = f" and {len(every) - _MOST_NAMES:,} more" if len(every) > _MOST_NAMES else ""
-    return ", ".join(shown(feature(name)) for name in every[:_MOST_NAMES]) + more
 
 
 def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> AccuracyDrop | None:

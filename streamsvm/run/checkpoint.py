@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -16,17 +17,10 @@ from connectors.events import Position
 from connectors.outputs.results import make_directory, sync_directory
 from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
-from streamsvm.models.archive import (
-    CHECKPOINT,
-    check_names,
-    clear_halfway,
-    read_archive,
-    write_archive,
-)
+from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
-from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.errors import SetupError, writing
 from streamsvm.run.learners import class_path
-from streamsvm.run.locks import lock
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +152,7 @@ class Checkpoint:
     def discard(self) -> None:
         """Discard the state of an earlier run."""
         if self.path.exists():
-            with writing(self.path):
+            with writing(f"checkpoint: {self.path}"):
                 self.path.unlink()
                 sync_directory(self.directory)  # otherwise it may come back after a power failure, without its results
         self.keep_pieces(frozenset())
@@ -168,7 +162,7 @@ class Checkpoint:
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header["code"] = kind_of_code()
         header, arrays = nested(snapshot.states, header, "/")
-        with writing(self.path):
+        with writing(f"checkpoint: {self.path}"):
             write_archive(self.path, header, arrays)
         self.written_at, self._written = time.time(), time.monotonic()
 
@@ -207,15 +201,6 @@ def identity_of(model: Any, source: Source, sinks: Mapping[str, Sink], settings:
     return {"model": class_path(model)} | {name: repr(value) for name, value in found.items()}
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Name the checkpoint in errors of writing."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(f"checkpoint: {path}: cannot be written: {error.strerror or error}") from error
-
-
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot without the lock.
 
@@ -238,3 +223,48 @@ def read_snapshot(path: Path) -> Snapshot:
     states = {part: part_of((header, arrays), part, "/") for part in (*_STATES, *_IF_ANY) if part in header}
     ended, code = str(header.get("ended", "")), str(header.get("code", ""))
     return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)
+
+
+def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
+    """Return a locked file, created if absent, or None if it is locked; closing the file unlocks it."""
+    while True:
+        file = open(path, "ab")  # noqa: SIM115 - the caller closes it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        except OSError:
+            file.close()
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                return file
+        file.close()  # another process removed it after it was opened
+
+
+@contextlib.contextmanager
+def held(option: str, path: str) -> Iterator[None]:
+    """Prevent other runs from writing a file or directory of results, by a lock file that is removed at the end.
+
+    The lock is a separate file, because results may be created later or moved into place. If it cannot be created, for
+    example in a read-only directory or on a file system without locks, there is no lock.
+
+    Raises
+    ------
+    SetupError
+        If another run holds the lock.
+    """
+    place = Path(path).resolve()
+    beside = place.with_name(f".{place.name}.lock")
+    file = None
+    with contextlib.suppress(OSError):
+        file = lock(beside)
+        if file is None:
+            raise SetupError(f"another run writes {option} {path}: wait for its end, or use another name")
+    try:
+        yield
+    finally:
+        if file is not None:
+            with file, contextlib.suppress(OSError):  # a file that remains is not locked
+                beside.unlink()

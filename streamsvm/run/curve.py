@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.run.saved import Saved
+from streamsvm.models.codec import Stateful
 
 _BUCKETS, _FIRST_BUCKETS = 1024, 32
 
 
-class Curve(Saved):
+class Curve(Stateful):
     """Counts over time, in at most 1024 buckets of equal width; when all are used, neighbours are merged.
 
     Parameters

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import real, whole
-from streamsvm.models.codec import State
-from streamsvm.run.saved import Saved
+from streamsvm.models.codec import State, Stateful
 
 _BLOCK = 128  # events per block
 _BUCKETS = 5  # buckets per size; beyond it, the oldest two are merged into one of twice the size
@@ -39,7 +38,7 @@ class AccuracyDrop(NamedTuple):
     after: float
 
 
-class AccuracyDrops(Saved):
+class AccuracyDrops(Stateful):
     """Detects accuracy drops, at events that do not depend on the batch size.
 
     The test at a split bounds the error by the Chernoff bounds of both rates: P(LLR >= x) <= 4 exp(-x) (1 + x - log 4).

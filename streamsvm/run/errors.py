@@ -29,6 +29,15 @@ class SetupError(RunError):
 
 
 @contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Name a result in errors of writing it."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{what}: cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
 def refusing(before: str = "", after: str = "") -> Iterator[None]:
     """Raise errors of connectors, except unreachable brokers, as errors of the settings, with text before and after."""
     try:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models.codec import Stateful
 from streamsvm.run.measures import BINS, Reliability, bin_of
-from streamsvm.run.saved import Saved
 
 _PRIOR = 2.0  # pseudo-labels per bin, distributed as predicted
 _MEMORY = 5_000.0  # effective number of labels per bin
@@ -37,7 +37,7 @@ class Estimated:
     lowered: float = 0.0
 
 
-class Estimate(Saved):
+class Estimate(Stateful):
     """Estimates accuracy over recent events.
 
     Parameters

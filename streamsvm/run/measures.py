@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models.archive import whole
-from streamsvm.models.codec import State
+from streamsvm.models.codec import State, Stateful
 from streamsvm.run.curve import Curve
 from streamsvm.run.ranking import MOST_RANKED, Ranking
-from streamsvm.run.saved import Saved
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,7 +77,7 @@ def figures_of(sums: NDArray[Any]) -> dict[str, float]:
     }
 
 
-class Reliability(Saved):
+class Reliability(Stateful):
     """Accuracy by predicted probability, in 20 bins of equal width.
 
     Examples
@@ -120,7 +119,7 @@ def bin_of(scores: Floats) -> Ints:
     return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
 
 
-class Measures(Saved):
+class Measures(Stateful):
     """Measures of probabilities and of decisions.
 
     Parameters

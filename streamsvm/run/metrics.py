@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.models.codec import State
+from streamsvm.models.codec import State, Stateful
 from streamsvm.run.drift import AccuracyDrops
 from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
 from streamsvm.run.ranking import ALL, RECENT
-from streamsvm.run.saved import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Scores:
     classes: list[ClassScore]
 
 
-class Metrics(Saved):
+class Metrics(Stateful):
     """Accuracy and confusion matrix, beside two baselines.
 
     Events without a prediction, because nothing has been learned, are counted as unanswered and not judged, as in

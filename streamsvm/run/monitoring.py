@@ -15,7 +15,7 @@ from connectors.outputs.results import ALARM
 from streamsvm.delayed.protocol import Answer
 from streamsvm.models.archive import ArchiveError, whole
 from streamsvm.models.codec import State, nested, part_of
-from streamsvm.names import feature, shown
+from streamsvm.names import listed
 from streamsvm.parameters import ParameterError
 from streamsvm.run.config import DEFAULT_REFERENCE
 from streamsvm.run.drift import ALPHA, AccuracyDrop
@@ -358,5 +358,4 @@ def _columns_of(features: Features) -> tuple[set[Any], bool]:
 def _listed(names: Iterable[Any]) -> str:
     """Return the first names of some columns."""
     every = sorted(names, key=lambda name: (isinstance(name, str), name))
-    more = f" and {len(every) - _MOST_NAMES:,} more" if len(every) > _MOST_NAMES else ""
-    return ", ".join(repr(shown(feature(name))) for name in every[:_MOST_NAMES]) + more or "none"
+    return listed(every, _MOST_NAMES, repr) or "none"

@@ -1,13 +1,16 @@
-"""Warnings during a run: sorted labels, labels unlike classes, and many rejected events."""
+"""Warnings during a run about labels and rejected events, and these events by reason, in bounded memory."""
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import time
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from connectors.events import Rejected
 from connectors.notices import Notices
 from streamsvm.labels import stranger_notices
 from streamsvm.run.metrics import Metrics
@@ -15,6 +18,9 @@ from streamsvm.run.metrics import Metrics
 _HALF = 0.5  # share of a file after which sorted labels are reported
 _LOOK = 100  # events between two checks of the rejected ones
 _WARN_AGAIN_S = 60.0
+_VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # values that differ between events with a common reason
+_MOST_REASONS, _MOST_LAST = 20, 5
+_OTHERS = "other reasons"
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -72,3 +78,34 @@ class Notes:
                 "%s: of the last %s events %s were rejected, the last one: %s",
                 *(self._source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
             )
+
+
+class Rejects:
+    """Counts of rejected events by reason, and the last events.
+
+    Attributes
+    ----------
+    reasons
+        Number of events by reason, without values; after 20 reasons, others are counted together.
+    last
+        The last five events.
+
+    Examples
+    --------
+    >>> rejects = Rejects()
+    >>> rejects.add([Rejected(f"'x' is not a number: {text!r}", {"line": 3}) for text in ("oops", "?!")])
+    >>> rejects.reasons
+    Counter({"'x' is not a number: …": 2})
+    """
+
+    def __init__(self) -> None:
+        self.reasons: Counter[str] = Counter()
+        self.last: deque[Rejected] = deque(maxlen=_MOST_LAST)
+
+    def add(self, rejected: Iterable[Rejected]) -> None:
+        """Add rejected events."""
+        for one in rejected:
+            reason = _VALUES.sub("…", one.reason[:300])
+            known = reason in self.reasons or len(self.reasons) < _MOST_REASONS
+            self.reasons[reason if known else _OTHERS] += 1
+            self.last.append(one)

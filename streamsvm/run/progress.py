@@ -8,9 +8,9 @@ import time
 from typing import TextIO
 
 from streamsvm.run.estimate import Estimated
-from streamsvm.run.insight import Refits
-from streamsvm.run.late import JoinStage
+from streamsvm.run.history import Refits
 from streamsvm.run.names import span
+from streamsvm.run.stages import JoinStage
 from streamsvm.run.standing import Report
 
 _DRAW_S = 0.1

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History
-from streamsvm.run.late import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
+from streamsvm.run.stages import QUANTILES, JoinStage
 from streamsvm.run.standing import Report
 from streamsvm.run.web import FIGURES, Answer, HttpServer, Place
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.run.saved import Saved
+from streamsvm.models.codec import Stateful
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,7 +27,7 @@ ALL, RECENT = slice(0, 1), slice(1, 3)
 """All events; the last one or two windows of events."""
 
 
-class Ranking(Saved):
+class Ranking(Stateful):
     """Histograms of the probability of each class, for events of the class and others.
 
     Parameters

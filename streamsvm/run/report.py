@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from streamsvm.models.archive import encode_label
-from streamsvm.names import feature, shown
-from streamsvm.run.alarm_texts import following_drop, line, listed
-from streamsvm.run.insight import Refits
-from streamsvm.run.late import QUANTILES
+from streamsvm.names import feature, listed, shown
+from streamsvm.run.alarm_texts import following_drop, line
+from streamsvm.run.history import Refits
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import known, plain, span
+from streamsvm.run.stages import QUANTILES
 from streamsvm.run.standing import Report
 
 _MOST_CLASSES = 20

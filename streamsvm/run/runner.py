@@ -21,16 +21,14 @@ from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
-from streamsvm.run.insight import Refits, notices_of
-from streamsvm.run.late import JoinStage
-from streamsvm.run.learners import as_learner, check_names, check_persistence, class_path
+from streamsvm.run.history import Refits, notices_of
+from streamsvm.run.learners import as_learner, check_names, check_persistence, class_path, one_by_one, written_reasons
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.names import ClassNames
 from streamsvm.run.notes import Notes
 from streamsvm.run.outputs import Outputs, prediction_table, rejection_table
-from streamsvm.run.reasons import one_by_one, written_reasons
-from streamsvm.run.stages import PredictStage, with_labels
+from streamsvm.run.stages import JoinStage, PredictStage, with_labels
 from streamsvm.run.standing import Observer, Rate, Report
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting

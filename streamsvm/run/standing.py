@@ -15,13 +15,12 @@ from streamsvm.delayed.protocol import Answer
 from streamsvm.labels import twin_notices
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.estimate import Estimated
-from streamsvm.run.history import History
-from streamsvm.run.insight import Insight, Refits, notices_of
-from streamsvm.run.late import JoinStage
+from streamsvm.run.history import History, Insight, Refits, notices_of
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
-from streamsvm.run.rejects import Rejects
+from streamsvm.run.notes import Rejects
+from streamsvm.run.stages import JoinStage
 
 logger = logging.getLogger("streamsvm.run")
 

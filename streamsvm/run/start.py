@@ -16,13 +16,12 @@ from connectors.registry import is_place
 from connectors.streams import Sink, Source
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
-from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.checkpoint import Checkpoint, held
 from streamsvm.run.checks import check_label
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.learners import check_names, takes_batches
-from streamsvm.run.locks import held
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
@@ -129,7 +128,7 @@ def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer
 
         yield stack.enter_context(contextlib.closing(Exporter(config.metrics_port)))
     if config.page is not None:
-        from streamsvm.run.page import Page
+        from streamsvm.run.page.server import Page
 
         yield stack.enter_context(contextlib.closing(Page(config.page, config.token)))
 

@@ -157,14 +157,16 @@ def _reference(value: Any) -> int | str:
     return int(KINDS["int"](number))
 
 
-def read_token(path: str, option: str) -> str:
-    """Read a token from a file, without surrounding white space.
+def read_token(path: str | None, option: str) -> str | None:
+    """Read the token of a page from a file, without surrounding white space, or else from the environment.
 
     Parameters
     ----------
     path, option
-        Path of the file, and the option that names it.
+        Path of the file, None without one, and the option that names it.
     """
+    if path is None:
+        return os.environ.get("STREAMSVM_PAGE_TOKEN") or None
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

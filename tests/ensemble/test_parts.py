@@ -14,7 +14,7 @@ from streamsvm.delayed.models import is_own
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest, OnDemand
-from streamsvm.run.insight import Refits
+from streamsvm.run.history import Refits
 from tests.errors import raises
 from tests.learners import dicts, ring
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from connectors import ConnectorError, open_sink
-from streamsvm.run.locks import held
+from streamsvm.run.checkpoint import held
 from tests.errors import raises
 from tests.faults.calls import HOWS, Failure, Trial, every_call
 from tests.faults.disk import Disk

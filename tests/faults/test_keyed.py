@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.keyed import KeyedClassifier, moved
-from streamsvm.keyed.group import Growth
 from streamsvm.keyed.quix import Live
+from streamsvm.keyed.topics import Growth
 
 KEYS, WORKERS, PARTITIONS = st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)
 EVENTS = st.fixed_dictionaries({"a": st.integers(-3, 3)}, optional={"label": st.sampled_from(["x", "y", 2])})

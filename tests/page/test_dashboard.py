@@ -26,10 +26,10 @@ from streamsvm.delayed.protocol import Answer
 from streamsvm.refit import Every
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.notes import Rejects
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
+from streamsvm.run.page.feed import Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated
-from streamsvm.run.page.series import Series
-from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, runner_of
 
 DRIFTING = "synthetic:demo?n=8800&drift=8000&width=0&batch_size=200"

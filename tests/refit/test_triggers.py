@@ -15,8 +15,7 @@ from river import drift
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import detectors
-from streamsvm.refit.archive import decode_settings, encode_settings
-from streamsvm.refit.texts import trigger_of
+from streamsvm.refit.archive import decode_settings, encode_settings, trigger_of
 from streamsvm.refit.triggers import (
     Every,
     EveryTime,

@@ -15,8 +15,7 @@ from river.naive_bayes import GaussianNB
 from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.history import History
-from streamsvm.run.insight import Insight
+from streamsvm.run.history import History, Insight
 from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot

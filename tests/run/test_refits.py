@@ -22,7 +22,7 @@ from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
-from streamsvm.run.insight import Refits
+from streamsvm.run.history import Refits
 from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import Exporter

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from streamsvm.core import cache, jit
-from streamsvm.run.locks import held
+from streamsvm.run.checkpoint import held
 from tests.commands import Command, command, environment
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, error

@@ -13,7 +13,7 @@ from streamsvm.run.runner import runner_of
 
 PROGRAM = """
 import time
-from streamsvm.run.stopping import end_within, forgetting_deadlines
+from streamsvm.cli.run import end_within, forgetting_deadlines
 if {cancelled}:
     with forgetting_deadlines():
         end_within(0.2, 15, lambda: "model")

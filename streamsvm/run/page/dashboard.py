@@ -19,14 +19,13 @@ import orjson
 
 from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
-from streamsvm.run.insight import Insight, notices_of
+from streamsvm.run.history import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.names import known, plain
-from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.events import LastEvents, reasons
+from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
-from streamsvm.run.page.series import COLUMNS, Series
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
 

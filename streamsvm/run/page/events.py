@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from connectors.events import Batch, SparseRows
+from connectors.events import Batch
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
-from streamsvm.run.learners import Learner
+from streamsvm.run.learners import Learner, reasons_for
 from streamsvm.run.names import plain
-from streamsvm.run.reasons import reasons_for
 
 _MOST_AT_ONCE = 20
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
@@ -88,7 +85,15 @@ class LastEvents:
 def _event(number: int, at: float, answers: Answer, classes: Sequence[Any], i: int) -> Event:
     batch, code = answers.batch, int(answers.codes[i])
     prediction = classes[code] if code >= 0 else None
-    return Event(number, at, _place(batch, i), _row(batch, i), batch.labels[i], prediction, float(answers.scores[i]))
+    return Event(
+        number,
+        at,
+        _place(batch, i),
+        dict(batch.part(i, i + 1).rows()[0]),
+        batch.labels[i],
+        prediction,
+        float(answers.scores[i]),
+    )
 
 
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
@@ -164,16 +169,3 @@ def _place(batch: Batch, i: int) -> str:
     if batch.keys is not None and batch.keys[i] is not None:
         return shown(batch.keys[i], _LONGEST)
     return " ".join(f"{name} {shown(column[i], 40)}" for name, column in batch.origins.columns.items())
-
-
-def _row(batch: Batch, i: int) -> dict[Hashable, Any]:
-    """Return a row of a batch without missing values."""
-    features = batch.features
-    if isinstance(features, list):
-        return dict(features[i])
-    if isinstance(features, SparseRows):
-        part = slice(int(features.indptr[i]), int(features.indptr[i + 1]))
-        return dict(zip(features.indices[part].tolist(), features.values[part].tolist(), strict=True))
-    found = ((name, column[i]) for name, column in features.items())
-    values = ((name, value.item() if isinstance(value, np.generic) else value) for name, value in found)
-    return {name: value for name, value in values if value is not None and value == value}

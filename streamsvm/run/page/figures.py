@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.names import shown
-from streamsvm.run.alarm_texts import line, listed, moved
+from streamsvm.names import listed, shown
+from streamsvm.run.alarm_texts import line, moved
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known

@@ -11,6 +11,7 @@ import functools
 import gzip
 import hashlib
 import hmac
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -19,12 +20,14 @@ from typing import Protocol
 from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
-from streamsvm.run.page.broadcaster import Broadcaster
-from streamsvm.run.page.dashboard import Busy
+from streamsvm.run.page.dashboard import Busy, DashboardState
+from streamsvm.run.page.feed import Broadcaster
 from streamsvm.run.web import FIGURES, HTML, JSON, Answer, HttpServer, Place, Request, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
+
+logger = logging.getLogger("streamsvm.run")
 
 
 class Shown(Protocol):
@@ -95,6 +98,7 @@ class Server:
         self._http = HttpServer(where, routes, "page")
         self.port, address = self._http.port, where.address
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}"
+        logger.info("the page: %s", self.url)
 
     def close(self) -> None:
         """End all connections, after sending the last message to viewers."""
@@ -146,6 +150,30 @@ class Server:
             if message is None and feed.closed:
                 return
             yield b": here\n\n" if message is None else b"data: %b\n\n" % message
+
+
+class Page(DashboardState):
+    """An observer of a run that serves its dashboard.
+
+    Parameters
+    ----------
+    place, token
+        Address and token, as for `Server`.
+
+    Attributes
+    ----------
+    server
+        The server; `server.url` is the address.
+    """
+
+    def __init__(self, place: str, token: str | None = None) -> None:
+        super().__init__()
+        self.server = Server(self, place, token)
+
+    def close(self) -> None:
+        """Publish the end of the run and stop serving."""
+        super().close()
+        self.server.close()
 
 
 def _json(content: bytes, request: Request) -> Answer:

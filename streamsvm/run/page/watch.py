@@ -19,14 +19,12 @@ import orjson
 from streamsvm.models.archive import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import SetupError
-from streamsvm.run.history import History
-from streamsvm.run.insight import Refits
+from streamsvm.run.history import History, Refits
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
-from streamsvm.run.page.broadcaster import Broadcaster
 from streamsvm.run.page.dashboard import DashboardState, packed
-from streamsvm.run.page.series import COLUMNS, Series
+from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.standing import Rate, Report
 
@@ -54,9 +52,7 @@ def watch(place: str, page: str, token: str | None) -> None:
     """
     is_address = place.startswith(("http://", "https://"))
     view: RemoteView | CheckpointView = RemoteView(place, token) if is_address else CheckpointView(place)
-    server = Server(view, page, token)
-    logger.info("the page: %s", server.url)
-    with contextlib.closing(server):
+    with contextlib.closing(Server(view, page, token)):
         follow(view)
 
 
