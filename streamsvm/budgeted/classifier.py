@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.budgeted import expansion, kernels
 from streamsvm.budgeted import vectors as support
 from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
-from streamsvm.budgeted.support import class_coefs, mark_touched, nearest_vectors
+from streamsvm.budgeted.support import class_coefs, nearest_vectors
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
 from streamsvm.locks import locked
@@ -360,22 +360,6 @@ class BSGDClassifier(BudgetedMemory):
             )
         state.n_known = known
         self._take_vectors(model.vectors, model.coefs, model.biases)
-
-    def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
-        """Replace the support vectors and the coefficients of every head, with steps at `horizon`."""
-        state, (n, d), c = self._state, vectors.shape, len(biases)
-        if c == 2:
-            coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
-        state.vectors[:], state.coefs[:] = 0.0, 0.0
-        state.vectors[:d, :n] = vectors.T
-        state.split("coefs")[:, :c, :n] = coefs
-        state.split("biases")[:, :c] = biases
-        state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
-        state.n_vectors, state.n_relearned = n, 0
-        mark_touched(state)
-        support.ENTRY_POINTS["measure_all"](state)
-        for b in range(n):
-            state.norms[b] = support.ENTRY_POINTS["vector_norm"](state, b)
 
     def _units(self, model: KernelExpansion) -> Floats | None:
         """Return units that make all relevances of a model equal, if they exceed the range of the metric."""

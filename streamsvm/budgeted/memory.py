@@ -11,6 +11,7 @@ from streamsvm.budgeted.support import mark_touched
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
+from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
 from streamsvm.online import base, calibration
@@ -132,6 +133,22 @@ class BudgetedMemory(base.OnlineClassifier):
             raise ArchiveError(f"{known} columns were learned, but the model has {n_columns}")
         mark_touched(state)
         support.ENTRY_POINTS["measure_all"](state)
+
+    def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
+        """Replace the support vectors and the coefficients of every head, with steps at `horizon`."""
+        state, (n, d), c = self._state, vectors.shape, len(biases)
+        if c == 2:
+            coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
+        state.vectors[:], state.coefs[:] = 0.0, 0.0
+        state.vectors[:d, :n] = vectors.T
+        state.split("coefs")[:, :c, :n] = coefs
+        state.split("biases")[:, :c] = biases
+        state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
+        state.n_vectors, state.n_relearned = n, 0
+        mark_touched(state)
+        support.ENTRY_POINTS["measure_all"](state)
+        for b in range(n):
+            state.norms[b] = support.ENTRY_POINTS["vector_norm"](state, b)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.budgeted.support import nearest_vectors
@@ -317,19 +316,6 @@ class StreamSVMClassifier(Ensemble):
             for (member, head), expert in zip(heads, self._state.experts, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["weight"])
-
-    @property
-    def relevance(self) -> dict[Any, float]:
-        """Weight of each column in the kernel distances, by name, largest first.
-
-        It is the geometric mean over the kernel members, weighted by their votes. Without kernel members it is empty.
-        """
-        values, space = self._relevances(), self._space
-        if values is None:
-            return {}
-        return {
-            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
-        }
 
     @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:

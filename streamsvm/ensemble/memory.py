@@ -219,6 +219,19 @@ class Ensemble(base.OnlineClassifier):
             total += vote + 1e-12
         return None if total == 0.0 else np.exp(thetas / total)
 
+    @property
+    def relevance(self) -> dict[Any, float]:
+        """Weight of each column in the kernel distances, by name, largest first.
+
+        It is the geometric mean over the kernel members, weighted by their votes. Without kernel members it is empty.
+        """
+        values, space = self._relevances(), self._space
+        if values is None:
+            return {}
+        return {
+            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
+        }
+
     def _shares_of_classes(self) -> dict[Any, float]:
         counts = self._state.frequencies[: len(self.labels.codes)]
         total = float(counts.sum())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.live import LiveKeys
+from streamsvm.keyed.classifier import KeyedClassifier, LiveKeys
 from streamsvm.keyed.sections import KeyStateError
 
 __all__ = ["KeyStateError", "KeyedClassifier", "LiveKeys"]

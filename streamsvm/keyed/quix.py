@@ -17,9 +17,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from datetime import timedelta
 from typing import Any
 
-from streamsvm.keyed.classifier import STATE, KeyedClassifier
+from streamsvm.keyed.classifier import STATE, KeyedClassifier, LiveKeys
 from streamsvm.keyed.closing import bound_close
-from streamsvm.keyed.live import LiveKeys
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
     import quixstreams

@@ -19,11 +19,11 @@ from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 from streamsvm.refit import archive
+from streamsvm.refit.detectors import TriggerEvent
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import OneClassWindow, Solver
 from streamsvm.refit.tasks import Task, WindowRows
-from streamsvm.refit.trigger_progress import TriggerEvent
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
 from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import Adaptive, Window

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit.detectors import DetectorSpec
-from streamsvm.refit.trigger_progress import NEVER, Progress, Seen, TriggerEvent
+from streamsvm.refit.detectors import NEVER, DetectorSpec, Progress, Seen, TriggerEvent
 
 LONGEST = 1 << 53  # events of an interval
 
@@ -237,12 +235,8 @@ class TriggerState:
     """A trigger with its state in a stream, created by `Trigger.begin`."""
 
     def __init__(self, trigger: Trigger) -> None:
-        self._trigger, self._asked = trigger, False
-        self._use([Progress(one) for one in single(trigger)])
-
-    def _use(self, parts: list[Progress]) -> None:
-        self._parts = parts
-        self._detectors = [part.detector for part in parts if part.detector is not None]
+        self._asked, self._parts = False, [Progress(one) for one in single(trigger)]
+        self._detectors = [part.detector for part in self._parts if part.detector is not None]
 
     def _due(self, times: NDArray[np.float64]) -> int:
         return 0 if self._asked else min(part.due(times) for part in self._parts)
@@ -308,20 +302,15 @@ class TriggerState:
         return {"asked": self._asked, "progress": [part.state() for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state` of a trigger with the same settings.
+        """Continue, at the start of a stream, from a `state` of a trigger with the same settings.
 
         Raises
         ------
-        ArchiveError
+        ArchiveError, LookupError, TypeError, ValueError
             If the state is invalid.
         """
-        parts = [Progress(one) for one in single(self._trigger)]
-        try:
-            for part, kept in zip(parts, state["progress"], strict=True):
-                part.restore(kept)
-            if type(state["asked"]) is not bool:
-                raise ArchiveError(f"asked for a refit: {state['asked']!r}")
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a trigger: {error!r}") from error
+        for part, kept in zip(self._parts, state["progress"], strict=True):
+            part.restore(kept)
+        if type(state["asked"]) is not bool:
+            raise ArchiveError(f"asked for a refit: {state['asked']!r}")
         self._asked = state["asked"]
-        self._use(parts)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, check_names, real, whole
+from streamsvm.models.archive import check_names, real, whole
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec, RunningDetector
 from streamsvm.refit.tasks import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
@@ -344,23 +344,13 @@ class WindowMemory:
         return header | ({} if self._detector is None else {"detector": self._detector.state()}), arrays
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the `state` of a window with these settings.
+        """Continue, in an empty window, from the `state` of a window with these settings.
 
         Raises
         ------
-        ArchiveError
-            If the state is invalid; nothing changes then.
+        ArchiveError, LookupError, TypeError, ValueError
+            If the state is invalid.
         """
-        try:
-            fresh = type(self)(self.settings)
-            fresh._restore(header, arrays)
-        except ArchiveError:
-            raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a window: {error!r}") from error
-        self.__dict__.update(fresh.__dict__)
-
-    def _restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         if header["settings"] != _described(self.settings):
             raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
         check_names(arrays, set(ROW_ARRAYS))

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.models.archive import whole
 from streamsvm.models.codec import State, Stateful
-from streamsvm.run.curve import Curve
-from streamsvm.run.ranking import MOST_RANKED, Ranking
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from streamsvm.run.counts import MOST_RANKED, Curve, Ranking
 
 CURVE_LINES = ("model", "no_change", "majority")
 """Hits of the model and of two baselines: the previous label, and the most frequent label so far."""

@@ -7,31 +7,13 @@ import os
 from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, get_origin
 
 from connectors.columns.roles import TIME_UNITS
 from connectors.errors import ConnectorError
 from connectors.options import split_kinds, split_names
 from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
-
-Seconds: TypeAlias = float
-Share: TypeAlias = float
-Part: TypeAlias = float
-Cost: TypeAlias = float
-Span: TypeAlias = float
-Rate: TypeAlias = float
-Reference: TypeAlias = "int | str"
-ResetReference: TypeAlias = str
-Names: TypeAlias = list[str]
-Sources: TypeAlias = str | list[str]
-Kinds: TypeAlias = dict[str, str]
-TimeUnit: TypeAlias = str
-AtEnd: TypeAlias = str
-Pace: TypeAlias = tuple[int | None, float | None]
-Params: TypeAlias = dict[str, Any]
-Costs: TypeAlias = dict[Any, dict[Any, float]]
-Weights: TypeAlias = "dict[Any, float] | str"
 
 
 class Refit(NamedTuple):
@@ -125,7 +107,7 @@ def _pace(value: Any) -> Pace:
         if isinstance(part, float) or not text[-1:].isdigit():
             seconds = _span(part)
         else:
-            events = KINDS["int"](text)
+            events = _whole(text)
     if seconds is not None and seconds <= 0:
         raise ValueError(f"must be more than 0, got {value}")
     return events, seconds
@@ -154,7 +136,7 @@ def _reference(value: Any) -> int | str:
         number = float(value)
     except (TypeError, ValueError):
         return _text(value)
-    return int(KINDS["int"](number))
+    return int(_whole(number))
 
 
 def read_token(path: str | None, option: str) -> str | None:
@@ -282,29 +264,29 @@ def _number(text: str) -> float:
         raise ValueError(f"{text} is not a number") from None
 
 
-KINDS: dict[str, Callable[[Any], Any]] = {
-    "str": _text,
-    "Any": _value,
-    "bool": _flag,
-    "int": _numeric(int, "whole number", lambda n: n >= 1, "at least 1"),
-    "Seconds": _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds"),
-    "Share": _numeric(float, "share", lambda p: 0 < p <= 1, "more than 0 and at most 1"),
-    "Part": _numeric(float, "share", lambda p: 0 < p < 1, "a share between 0 and 1, such as 0.9"),
-    "Alarm": _alarm,
-    "Costs": lambda value: _costs(value) if isinstance(value, str) else value,
-    "Weights": lambda value: _weights(value) if isinstance(value, str) else value,
-    "Cost": _numeric(float, "number", lambda c: 0 <= c < math.inf, "a number of at least 0"),
-    "Params": params_of,
-    "Span": _span,
-    "Sources": _sources,
-    "Rate": _numeric(float, "number", lambda n: 0 < n < math.inf, "a positive number"),
-    "Reference": _reference,
-    "ResetReference": _choice("never", "after-alarm", "sliding"),
-    "Names": lambda value: split_names(value) if isinstance(value, str) else list(map(str, value)),
-    "Kinds": _kinds,
-    "TimeUnit": _choice(*TIME_UNITS),
-    "AtEnd": _choice("stop", "wait"),
-    "Pace": _pace,
-    "Refit": _refit,
+_whole = _numeric(int, "whole number", lambda n: n >= 1, "at least 1")
+Seconds = Annotated[
+    float, _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds")
+]
+Share = Annotated[float, _numeric(float, "share", lambda p: 0 < p <= 1, "more than 0 and at most 1")]
+Part = Annotated[float, _numeric(float, "share", lambda p: 0 < p < 1, "a share between 0 and 1, such as 0.9")]
+Cost = Annotated[float, _numeric(float, "number", lambda c: 0 <= c < math.inf, "a number of at least 0")]
+Rate = Annotated[float, _numeric(float, "number", lambda n: 0 < n < math.inf, "a positive number")]
+Span = Annotated[float, _span]
+Reference = Annotated[int | str, _reference]
+ResetReference = Annotated[str, _choice("never", "after-alarm", "sliding")]
+Names = Annotated[list[str], lambda value: split_names(value) if isinstance(value, str) else list(map(str, value))]
+Sources = Annotated[str | list[str], _sources]
+Kinds = Annotated[dict[str, str], _kinds]
+TimeUnit = Annotated[str, _choice(*TIME_UNITS)]
+AtEnd = Annotated[str, _choice("stop", "wait")]
+Pace = Annotated[tuple[int | None, float | None], _pace]
+Params = Annotated[dict[str, Any], params_of]
+Costs = Annotated[dict[Any, dict[Any, float]], lambda value: _costs(value) if isinstance(value, str) else value]
+Weights = Annotated[dict[Any, float] | str, lambda value: _weights(value) if isinstance(value, str) else value]
+
+_OF_CLASSES = {"str": _text, "Any": _value, "bool": _flag, "int": _whole, "Refit": _refit, "Alarm": _alarm}
+KINDS: dict[str, Callable[[Any], Any]] = _OF_CLASSES | {
+    name: kind.__metadata__[0] for name, kind in list(globals().items()) if get_origin(kind) is Annotated
 }
 """Converter of each field type."""

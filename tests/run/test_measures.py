@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
+from streamsvm.run.counts import RECENT, Ranking
 from streamsvm.run.measures import UNIT, Measures, Reliability
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.ranking import RECENT, Ranking
 from tests.run.conftest import restored
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from river import dummy, metrics
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, precision_recall_fscore_support
 
-from streamsvm.run.curve import Curve
+from streamsvm.run.counts import Curve
 from streamsvm.run.metrics import CURVE_LINES, Metrics
 from tests.run.conftest import restored
 
