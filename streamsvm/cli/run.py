@@ -58,7 +58,8 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
         raise failures[0]
     if report.ended == "stopped":
         return 128 + caught[0]
-    return complain(_rejects(report), 3) if report.mostly_rejected else 0
+    is_mostly_rejected = report.metrics.rejected > report.metrics.events
+    return complain(_rejects(report), 3) if is_mostly_rejected else 0
 
 
 def _print_text(config: RunConfig, report: Report) -> None:

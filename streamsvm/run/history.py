@@ -59,7 +59,7 @@ class Refits:
     @classmethod
     def of(cls, model: object) -> Refits | None:
         """Return the refits of a model; None if it has no refits."""
-        totals = getattr(model, "refit_totals", _none)()
+        totals = getattr(model, "refit_totals", lambda: None)()
         return None if totals is None else cls(getattr(model, "refits", ()), **totals)
 
     @property
@@ -97,21 +97,13 @@ class Insight:
         if not isinstance(relevance, Mapping) or len(set(relevance.values())) < 2:  # foreign models may use this name
             relevance = {}
         relevance = dict(sorted(relevance.items(), key=lambda item: -item[1]))
-        return cls(relevance, getattr(model, "leaders", list)(), getattr(model, "autocorrelation_effect", _none)())
-
-
-def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hashable, Spread]:
-    """Return statistics of the values of the given features, or of the first `most` if none are given."""
-    return dict(model.spreads(names or None, most)) if isinstance(model, Changes) else {}
+        leaders, effect = getattr(model, "leaders", list)(), getattr(model, "autocorrelation_effect", lambda: None)()
+        return cls(relevance, leaders, effect)
 
 
 def notices_of(one: object) -> list[str]:
     """Return the notices of a model or a source."""
     return list(getattr(one, "notices", ()))
-
-
-def _none() -> None:
-    """Return None for models without refits or label autocorrelation."""
 
 
 @dataclass(slots=True)
@@ -197,7 +189,7 @@ class History:
         """Add a sample; return whether the model has anything to record."""
         found = Insight.of(model)
         relevance = dict(list(found.relevance.items())[:_MOST_FEATURES])
-        spreads = spreads_of(model, list(relevance), _MOST_FEATURES)
+        spreads = model.spreads(list(relevance) or None, _MOST_FEATURES) if isinstance(model, Changes) else {}
         if not relevance and not found.leaders and not spreads:
             return False
         learned = int(getattr(model, "n_events_learned", 0))

@@ -188,11 +188,6 @@ class Report:
                 logger.warning("%s", notice)
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
-    @property
-    def mostly_rejected(self) -> bool:
-        """Whether more than half of all events were rejected."""
-        return self.metrics.rejected > self.metrics.events
-
 
 class Rate:
     """Events per second, over at least the last second."""
