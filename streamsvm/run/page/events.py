@@ -85,15 +85,8 @@ class LastEvents:
 def _event(number: int, at: float, answers: Answer, classes: Sequence[Any], i: int) -> Event:
     batch, code = answers.batch, int(answers.codes[i])
     prediction = classes[code] if code >= 0 else None
-    return Event(
-        number,
-        at,
-        _place(batch, i),
-        dict(batch.part(i, i + 1).rows()[0]),
-        batch.labels[i],
-        prediction,
-        float(answers.scores[i]),
-    )
+    row = dict(batch.part(i, i + 1).rows()[0])
+    return Event(number, at, _place(batch, i), row, batch.labels[i], prediction, float(answers.scores[i]))
 
 
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
