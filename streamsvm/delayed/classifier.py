@@ -108,14 +108,16 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ) -> None:
         self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
         self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
-        if wait is not None:
-            check_number("wait", wait.total_seconds() if isinstance(wait, timedelta) else wait, 0, _LATEST / 1000)
+        seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+        if seconds is not None:
+            check_number("wait", seconds, 0, _LATEST / 1000)
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
         self._timed: set[Hashable] = set()  # names of datetimes that were reported
         self._sets, self._lock = AllSets(), Lock()
-        self._keys, self._key_notice, self._n_labels = KeyExamples(), "", 0
+        self._keys = KeyExamples(None if seconds is None else round(seconds * 1000))
+        self._key_notice, self._n_labels = "", 0
         # Around a classifier of this package, decisions by costs do not affect learning: join its learner directly.
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
@@ -169,16 +171,12 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ) -> dict[Any, float]:
         """Predict the probability of each label.
 
-        With a key, the event is stored until its label arrives.
-
         Parameters
         ----------
         x
             Features by name.
-        key
-            Key of the event, as for `predict_one`.
-        time
-            Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
+        key, time
+            As for `predict_one`, which stores the event until its label arrives.
         kwargs
             Passed to the classifier if there is no key.
         """
@@ -226,20 +224,14 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ) -> set[Any]:
         """Predict a set that contains the true label in a given share of events.
 
-        With a key, the event is stored until its label arrives.
-
         Parameters
         ----------
         x
             Features by name.
-        coverage
-            Share of events, between 0 and 1; must be equal in all calls.
-        by_class
-            Whether the coverage applies to each class separately; must be equal in all calls.
-        key
-            Key of the event, as for `predict_one`.
-        time
-            Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
+        coverage, by_class
+            As for `label_sets`; must be equal in all calls.
+        key, time
+            As for `predict_one`, which stores the event until its label arrives.
         kwargs
             Passed to the classifier if there is no key.
 
@@ -273,10 +265,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             the stored features are learned.
         y
             The label.
-        key
-            The key, unless it is the first argument.
-        time
-            Label time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
+        key, time
+            The key, unless it is the first argument, and the time of the label, as for `predict_one`.
         kwargs
             Passed to the classifier if there is no key.
 
@@ -367,10 +357,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     def _joined(self) -> Join:
         if self._join is None:
-            wait = self.wait.total_seconds() if isinstance(self.wait, timedelta) else self.wait
-            self._keys.wait_ms = wait_ms = None if wait is None else round(wait * 1000)
             store = Store(
-                wait_ms=wait_ms,
+                wait_ms=self._keys.wait_ms,
                 most=self.most,
                 most_bytes=self.most_bytes,
                 keeps_objects=self._adapter.keeps_objects,

@@ -97,8 +97,8 @@ class Insight:
         if not isinstance(relevance, Mapping) or len(set(relevance.values())) < 2:  # foreign models may use this name
             relevance = {}
         relevance = dict(sorted(relevance.items(), key=lambda item: -item[1]))
-        leaders, effect = getattr(model, "leaders", list)(), getattr(model, "autocorrelation_effect", lambda: None)()
-        return cls(relevance, leaders, effect)
+        effect = getattr(model, "autocorrelation_effect", lambda: None)()
+        return cls(relevance, getattr(model, "leaders", list)(), effect)
 
 
 def notices_of(one: object) -> list[str]:

@@ -131,12 +131,10 @@ class Runner:
             self._snapshot()
         except Exception as error:  # save what was learned after any error
             report.ended, report.seconds = "error", working_time() - began
-            report.look(self.model, self.source, self._notes.texts)
-            self._save(error)
+            self._finish(error)
             raise
         warn_of_unknown_labels(self.config, self._learner.classes)
-        report.look(self.model, self.source, self._notes.texts)
-        self._save()
+        self._finish()
         self._waits_for = ""
         return report
 
@@ -369,8 +367,9 @@ class Runner:
             raise SetupError(what, "checkpoint") from error
         self.report.resumed = self.report.metrics.taken
 
-    def _save(self, after: Exception | None = None) -> None:
-        """Save the model if requested, also after an error."""
+    def _finish(self, after: Exception | None = None) -> None:
+        """Record the state of the model, and save it if requested, also after an error."""
+        self.report.look(self.model, self.source, self._notes.texts)
         if (path := self.config.save) is None:
             return
         try:
