@@ -38,8 +38,8 @@ def main(config: RunConfig, _started: float) -> int:
     rejected = f", {stream.n_rejected:,} records rejected" if stream.n_rejected else ""
     if not config.quiet:
         print(f"{os.path.normpath(path)}: {len(profile.columns):,} features of {stream.n_events:,} events{rejected}")
-        if dependent := [column.name for column in profile.columns if not column.is_stationary]:
-            why = "dates, or values that depend on each other for as long as these events"
+        if dependent := [column.name for column in profile.columns if not column.is_compared]:
+            why = "dates, identifiers, or values that depend on each other for as long as these events"
             print(f"  values not compared: {listed(dependent, _MOST_NAMES)} ({why})")
     if stream.example is None or stream.n_rejected <= stream.n_events:
         return 0

@@ -330,11 +330,11 @@ def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) ->
 def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design: Floats) -> ColumnProfile:
     """Return a profile with counts of a reference.
 
-    Numbers that mostly leave the range of the first values, such as those of a counter, are marked as dependent: the
-    cuts say nothing about them.
+    Columns that mostly leave the range of the first values, such as counters and identifiers, are marked as dependent:
+    the cuts and the first values say nothing about them.
     """
     outside, present = counts[BELOW] + counts[ABOVE], n_events - counts[MISSING] - counts[TYPE]
-    if profile.kind == "number" and outside > 0.5 * present:
+    if (counts[UNSEEN] if profile.kind == "category" else outside) > 0.5 * present:
         design = design.copy()
         design[:, 0] = np.maximum(design[:, 0], n_events)
     return replace(profile, n_events=n_events, counts=counts, design=design)

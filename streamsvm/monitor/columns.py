@@ -23,7 +23,18 @@ from streamsvm.monitor.bins import (
 )
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
-from streamsvm.monitor.profile import BELOW, GROUPS, REPEATS, TOTAL, ColumnProfile, Profile, RelationProfile
+from streamsvm.monitor.profile import (
+    BELOW,
+    GROUPS,
+    N_CUTS,
+    OTHER,
+    REPEATS,
+    TOTAL,
+    UNSEEN,
+    ColumnProfile,
+    Profile,
+    RelationProfile,
+)
 from streamsvm.monitor.reading import join_cells
 from streamsvm.monitor.tally import BLOCK, Tally, window_sizes
 from streamsvm.names import shown
@@ -301,6 +312,10 @@ class Columns:
         for c in known:
             self.tally.high[:, c, TOTAL], self.tally.low[:, c, BELOW : REPEATS + 1] = math.inf, -math.inf
             self.tally.low[:, c, TOTAL] = -math.inf
+        for c, profile in zip(known, profiles, strict=True):
+            if profile.kind == "category":  # the events that chose the values had these
+                gone = [i for i in range(N_CUTS) if not profile.counts[i]]
+                self.tally.high[:, c, gone + [OTHER] * bool(profile.counts[UNSEEN])] = math.inf
         self.tally.low[:, fixed, :REPEATS], self.tally.high[:, fixed, :REPEATS] = -math.inf, math.inf
         known_relations = [p for p in relations if self.relation_profiles[p] is not None]
         relation_profiles = [relation for p in known_relations if (relation := self.relation_profiles[p]) is not None]

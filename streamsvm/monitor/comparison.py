@@ -204,7 +204,7 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
     if profile is None or not profile.n_events:
         return ColumnState(name, "" if profile is None else profile.kind, "learning", {}, {})
     reference = summary(profile, profile.counts, profile.n_events)
-    status = "monitored" if profile.is_stationary and profile.kind != "time" else "dependent"
+    status = "monitored" if profile.is_compared else "dependent"
     kinds = tuple(kind for kind, is_changed in zip(_WATCHED, changed, strict=True) if is_changed)
     begin = int(since[changed].min()) * BLOCK if kinds else None
     if counts is None:

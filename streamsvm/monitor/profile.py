@@ -66,8 +66,13 @@ class ColumnProfile:
 
     @property
     def is_stationary(self) -> bool:
-        """Whether the reference is longer than its values depend on each other; else they are not compared."""
+        """Whether the reference is longer than its values depend on each other."""
         return self.n_events >= LEAST_EFFECTIVE * float(self.design[-1, 0])
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the values are compared, and not only their formats, types and repeats, and missing ones."""
+        return self.is_stationary and self.kind != "time"
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON."""

@@ -264,7 +264,7 @@ def _monitor(report: Report) -> list[str]:
     left_out = sum(found["counts"].values()) - found["counts"].get("accuracy", 0) - len(lines) + n_lines
     lines += [f"  and {left_out:,} more"] if left_out > 0 else []
     if found["dependent"]:
-        why = "dates, or values that depend on each other for as long as the reference"
+        why = "dates, identifiers, or values that depend on each other for as long as the reference"
         lines.append(f"  values not compared: {listed(found['dependent'])} ({why})")
     return lines
 

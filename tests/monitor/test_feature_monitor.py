@@ -317,6 +317,34 @@ def test_a_code_outside_the_range_is_no_stuck_sensor():
     assert [alarm.kind for alarm in monitor.alarms] == ["range"]
 
 
+def test_a_profile_raises_no_alarm_on_its_own_stream():
+    rng, n = np.random.default_rng(0), 20_000
+    i = np.arange(n)
+    X = {
+        "order": np.char.add("ORD-", i.astype(str)),
+        "session": np.char.add("s", (i // 7).astype(str)),
+        "guest": np.where(rng.random(n) < 0.6, "guest", np.char.add("s", (i // 7).astype(str))),
+        "user": np.char.add("u", np.minimum(rng.zipf(1.3, n), 1 << 40).astype(str)),
+        "rare": np.where(rng.random(n) < 0.998, "usual", np.char.add("r", i.astype(str))),
+        "day": np.datetime_as_string(np.datetime64("2026-01-01") + i // 300),
+        "row": i,
+        "left": n - i,
+        "at": 1.7e9 + 10.0 * i,
+        "size": rng.normal(size=n),
+    }
+    history, later = FeatureMonitor(reference=n), FeatureMonitor(reference=1_000_000)
+    history.learn_many(X)
+    later.learn_many(X)
+    for profile in (history.profile(), later.profile()):
+        monitor = FeatureMonitor(reference=profile)
+        monitor.learn_many(X)
+        assert monitor.alarms == []
+        not_compared = {column.name for column in profile.columns if not column.is_compared}
+        assert not_compared == {"order", "session", "day", "row", "left", "at"}
+        monitor.learn_many({name: np.full(512, "new") for name in ("guest", "user", "rare")})
+        assert {alarm.column for alarm in monitor.alarms} >= {"guest", "user", "rare"}
+
+
 def test_a_profile_is_a_reference_for_other_streams(tmp_path):
     rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
     monitor.learn_many(columns(rng, 4096))

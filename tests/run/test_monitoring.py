@@ -234,7 +234,7 @@ def test_a_profile_needs_events(
     assert done.returncode == code
     assert message in done.stdout + done.stderr
     assert (tmp_path / "profile.json").exists() == (not code)
-    assert ("values not compared: t" in done.stdout) == (not code)
+    assert ("values not compared: id, t" in done.stdout) == (not code)
 
 
 def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
