@@ -68,6 +68,8 @@ class SqlSink(Sink):
         self._held: HeldRows | None = None
         self._connect(url, options)
         try:
+            options.finish()
+            self._make_durable()
             self._names = self._found_names()
         except BaseException:
             self._disconnect()
@@ -75,7 +77,11 @@ class SqlSink(Sink):
 
     @abstractmethod
     def _connect(self, url: str, options: Options) -> None:
-        """Connect, and refuse unknown options."""
+        """Connect."""
+
+    @abstractmethod
+    def _make_durable(self) -> None:
+        """Let commits wait for the disk."""
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -215,13 +221,16 @@ class SqliteSink(SqlSink):
     types: Mapping[str, str] = {"integer": "INTEGER", "float": "REAL", "flag": "BOOLEAN", "text": "TEXT"}
 
     def _connect(self, url: str, options: Options) -> None:
-        options.finish()
+        options.finish()  # before the file is created
         with self._working():
             uri = sqlite_uri(path_of(url), "rwc")
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_S
             )
-            # With FULL, a power failure may bring a deleted journal back, which undoes the last transaction.
+
+    def _make_durable(self) -> None:
+        # With FULL, a power failure may bring a deleted journal back, which undoes the last transaction.
+        with self._working():
             self._connection.execute("PRAGMA synchronous = EXTRA")
 
     def _disconnect(self) -> None:
@@ -245,10 +254,11 @@ class SqliteSink(SqlSink):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Any]:
-        with self._working():
+        # A statement that an error refers to would keep the database open.
+        with self._working(), contextlib.closing(self._connection.cursor()) as cursor:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection.cursor()
+                yield cursor
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
@@ -276,7 +286,8 @@ class PostgresSink(SqlSink):
             "text": pyarrow.string(),
         }
         self._connection = connect(url, options, autocommit=False)
-        options.finish()
+
+    def _make_durable(self) -> None:
         with self._transaction() as cursor:
             cursor.execute(_DURABLE)
 

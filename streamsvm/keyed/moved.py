@@ -11,7 +11,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from quixstreams.state.metadata import (
 )
 from quixstreams.state.rocksdb.ttl_codec import TTL_STAMP_BYTES
 
+from connectors.errors import ConnectorError
 from streamsvm.keyed.classifier import STATE
 from streamsvm.keyed.quix import TRANSACTION_S, Application
 from streamsvm.keyed.topics import Growth
@@ -37,7 +38,7 @@ logger = logging.getLogger("streamsvm.keyed")
 _SUFFIX = SEPARATOR + orjson.dumps(STATE)
 _BATCH, _WAIT_S = 1000, 0.2  # most records at once, and seconds to wait for them
 _BUSY_S = 60.0
-_FOLLOWED_S = 900.0  # producers refresh the partitions of a topic every 5 minutes by default
+_FOLLOWED_S = 900.0  # from a start on; producers refresh the partitions of a topic every 5 minutes by default
 _EACH_S = 1.0
 _PATIENCE_S = TRANSACTION_S + 30.0
 
@@ -69,7 +70,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
     def __init__(self, app: Application, changelog: str, path: Path, growths: Sequence[Growth]) -> None:
         self.growths = growths
         self._app, self._changelog, self._path = app, changelog, path
-        self._until = growths[-1].at + _FOLLOWED_S
+        self._until = time.monotonic() + _FOLLOWED_S  # workers start again after an increase
         self._next = 0.0
 
     def __enter__(self) -> MovedStates:
@@ -106,10 +107,11 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         own
             The state of the key in this partition, None if there is none.
         """
-        if own is None and time.monotonic() >= self._next and time.time() < self._until:
+        if own is None and self._next <= time.monotonic() < self._until:
             self.catch_up()
         query = "SELECT partition, written, processed, state FROM states WHERE key = ?"
-        rows = {row[0]: row for row in self._db.execute(query, (key,))}
+        with self._working():
+            rows = {row[0]: row for row in self._db.execute(query, (key,))}
         mine = rows.pop(partition, None)
         if own is not None and (mine is None or mine[3] != own):
             return own
@@ -156,17 +158,17 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         """End offsets of the changelog partitions with unread records, and the offsets to resume from."""
         n = partitions(self._app, self._changelog)
         ends = {p: end(self._client, self._changelog, p) for p in range(n)}
-        places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
-        if any(place > ends.get(p, 0) for p, place in places.items()):  # the topic was deleted and created again
-            self._db.executescript("BEGIN IMMEDIATE; DELETE FROM states; DELETE FROM places; COMMIT;")
-            places = {}
+        with self._working():
+            places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
+            if any(place > ends.get(p, 0) for p, place in places.items()):  # the topic was deleted and created again
+                self._db.executescript("BEGIN IMMEDIATE; DELETE FROM states; DELETE FROM places; COMMIT;")
+                places = {}
         begin = {p: places.get(p, 0) for p in ends}
         return {p: stop for p, stop in ends.items() if begin[p] < stop}, begin
 
     def _store(self, records: Sequence[Any]) -> None:
         """Store the last record of each key, except records that another worker has already stored in this file."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             places = dict(self._db.execute("SELECT partition, place FROM places"))
             rows: dict[tuple[bytes, int], Any] = {}
             for record in records:
@@ -186,24 +188,45 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", kept)
             self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", gone)
             self._db.executemany("REPLACE INTO places VALUES (?, ?)", places.items())
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._working():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite ends it itself if the disk fails
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Name the copy in errors, and remove a corrupt one, so that the next start reads the changelog again."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            what = f"{self._path}: the states of moved keys cannot be read or written: {error}"
+            if type(error) is sqlite3.DatabaseError:
+                self._path.unlink(missing_ok=True)
+                what += ": the file was removed. Start the worker again, which reads the states from Kafka"
+            raise ConnectorError(what, "moved keys") from error
 
     def _open(self) -> sqlite3.Connection:
         """Open the copy; a corrupt file is deleted, and its states are read from the changelog again."""
-        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
-        try:
-            db.executescript(_TABLES)
-        except sqlite3.DatabaseError as error:
-            db.close()
-            if isinstance(error, sqlite3.OperationalError):  # locked, or the disk is full
-                raise
-            logger.warning("%s: %s: reading the states of moved keys from Kafka again", self._path, error)
-            self._path.unlink()
-            return self._open()
-        return db
+        with self._working():
+            db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+            try:
+                db.executescript(_TABLES)
+            except BaseException as error:
+                db.close()
+                if type(error) is not sqlite3.DatabaseError:  # locked, or the disk is full
+                    raise
+                logger.warning("%s: %s: reading the states of moved keys from Kafka again", self._path, error)
+                self._path.unlink()
+                return self._open()
+            return db
 
 
 class Drained(Watch):

@@ -187,7 +187,8 @@ class Application(quixstreams.Application):
         self._failed_in_moving: Exception | None = None
         try:
             return super().run(*args, **kwargs)
-        except SystemError as error:  # the client replaces errors of its callbacks by this one
+        # The client and the engine replace errors of callbacks by these.
+        except (SystemError, quixstreams.exceptions.PartitionAssignmentError) as error:
             raise self._failed_in_moving or error from None
 
     @contextlib.contextmanager

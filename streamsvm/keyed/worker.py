@@ -157,6 +157,8 @@ class Worker:
         ------
         UnreachableError
             If no broker is available, or this worker lost its partitions. The worker can be restarted.
+        ConnectorError
+            If the state of a key is too large, or states cannot be read or written.
         """
         watch = Ending(self.app, self._sources) if until_end else None
         try:
@@ -172,6 +174,12 @@ class Worker:
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error
+        except Exception as error:
+            if type(error) is not Exception:
+                raise
+            # The database of the engine has no classes of errors.
+            what = f"{self.app.config.state_dir}: the states of keys cannot be read or written: {error}"
+            raise ConnectorError(what, "states") from error
 
 
 def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:

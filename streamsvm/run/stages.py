@@ -272,6 +272,10 @@ class JoinStage:
         budget = None if self.budget is None else self.budget.state()
         return nested(parts, {"places": self._places, "files": list(self._files), "budget": budget})
 
+    def close(self) -> None:
+        """Close the files of pending events, which otherwise take room until they are collected as garbage."""
+        self.store.segments.all.clear()
+
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""
         self.store.restore(*part_of(state, "store"), self._pieces)

@@ -118,7 +118,11 @@ class Run:
             sinks = _opened_sinks(config, checkpoint, source, stack)
             self.runner = Runner(model, source, config, sinks, checkpoint, [*servers, *self.observers], started)
             stack.enter_context(around(self.runner))
-            self.runner.run()
+            try:
+                self.runner.run()
+            finally:
+                if self.runner.report.late is not None:
+                    self.runner.report.late.close()
 
 
 def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:

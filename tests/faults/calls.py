@@ -1,12 +1,14 @@
 """The n-th system call fails, for each n: a run ends with a clear error or goes on, and can be resumed.
 
-python -m tests.faults.calls                    each call of each run, with each failure: ten minutes or more
+python -m tests.faults.calls                    each call of each run, with each failure: an hour or more
+python -m tests.faults.calls --resumed          each call of runs that resume after half of the events
 python -m tests.faults.calls --only joined --first 17 --each 1      one call again
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import itertools
 import os
@@ -99,6 +101,7 @@ class Trial:
             done = self.scenario.command(place, first=True)
         if not failure.at:
             return False
+        assert (left := still_open(place)) == [], f"not closed: {left}"
         said = [line for line in done.stderr.splitlines() if line.startswith("streamsvm: error: ")]
         assert done.returncode in ((1, 2) if said else (0,)), f"{done.returncode}, {done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
@@ -109,6 +112,20 @@ class Trial:
         assert not again.returncode, f"resumed: {again.stderr}\nbefore: {done.stderr}"
         assert self.scenario.results(place) == self.whole, f"resumed, before: {done.stderr}"
         return True
+
+
+def resumed(run: Scenario) -> Scenario:
+    """Return a run that resumes after half of the events."""
+    return replace(run, earlier={"max_events": run.n_events // 2}, first={})
+
+
+def still_open(folder: Path) -> list[str]:
+    """Return files below a directory that this process has open or mapped."""
+    found = [line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()]
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the directory itself
+            found.append(os.readlink(descriptor))
+    return [path for path in found if path.startswith(f"{folder}/")]
 
 
 def every_call(trial: Trial, hows: Any, first: int = 1, step: int = 1) -> Iterator[tuple[Failure, Exception | None]]:
@@ -130,11 +147,13 @@ def main() -> None:
     parser.add_argument("--only", choices=SCENARIOS, action="append", help="run to try; all by default")
     parser.add_argument("--first", type=int, default=1, help="number of the first call")
     parser.add_argument("--each", type=int, default=1 << 30, help="number of calls")
+    parser.add_argument("--resumed", action="store_true", help="let calls of a resumed run fail")
     given = parser.parse_args()
     n_wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in given.only or SCENARIOS:
-            trial = Trial(replace(SCENARIOS[name], n_events=40), Path(folder, name))
+            run = replace(SCENARIOS[name], n_events=40)
+            trial = Trial(resumed(run) if given.resumed else run, Path(folder, name))
             for how in HOWS:
                 found = every_call(trial, itertools.repeat(how, given.each), given.first)
                 wrong = [(failure, error) for failure, error in found if error is not None]

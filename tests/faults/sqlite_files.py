@@ -31,12 +31,11 @@ _OPEN_DIRECTORY = CFUNCTYPE(c_int, c_char_p, POINTER(c_int))
 _SET = CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p)
 _GET = CFUNCTYPE(c_void_p, c_void_p, c_char_p)
 _X_OPEN, _X_SET, _X_GET = 5, 18, 19  # positions in `sqlite3_vfs`, in pointers
+_X_CLOSE = 1  # in `sqlite3_io_methods`
+_CLOSE = CFUNCTYPE(c_int, c_void_p)
 _METHODS = {"read": (2, _MOVE), "write": (3, _MOVE), "truncate": (4, _TRUNCATE), "fsync": (5, _SYNC)}
 _N_METHODS = 19  # pointers of `sqlite3_io_methods`
 _FULL, _NO_MEMORY, _IO_ERROR = 13, 7, 10
-
-
-_KEPT: list[Any] = []  # functions and methods that SQLite refers to until it closes its files
 
 
 class SqliteFiles:
@@ -44,6 +43,7 @@ class SqliteFiles:
 
     def __init__(self, disk: Disk) -> None:
         self._disk, self._files = disk, dict[int, tuple[Path, int]]()
+        self._kept: list[Any] = []  # functions and methods that SQLite refers to until it closes its files
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -62,10 +62,11 @@ class SqliteFiles:
             pointers[_X_OPEN] = real_open
             for name, real in reals.items():
                 setter(vfs, name, real)
+        assert not self._files, f"not closed: {[str(place) for place, _ in self._files.values()]}"
 
     def _address(self, kind: Any, function: Callable[..., int]) -> int | None:
-        _KEPT.append(kind(function))
-        return ctypes.cast(_KEPT[-1], c_void_p).value
+        self._kept.append(kind(function))
+        return ctypes.cast(self._kept[-1], c_void_p).value
 
     def _failed(self, call: str, place: Path) -> int:
         """Return the code of a failure, 0 if the call succeeds."""
@@ -93,7 +94,8 @@ class SqliteFiles:
         own = (c_void_p * _N_METHODS)(*(c_void_p * _N_METHODS).from_address(methods))
         for call, (i, kind) in _METHODS.items():
             own[i] = self._address(kind, functools.partial(self._method, call, kind(own[i])))
-        _KEPT.append(own)
+        own[_X_CLOSE] = self._address(_CLOSE, functools.partial(self._close, _CLOSE(own[_X_CLOSE])))
+        self._kept.append(own)
         self._files[file] = place, self._disk.find(place)
         c_void_p.from_address(file).value = ctypes.addressof(own)
         return 0
@@ -108,6 +110,10 @@ class SqliteFiles:
         elif not failed and call == "fsync":
             self._disk.history.append(Sync(node))
         return int(failed)
+
+    def _close(self, real: Any, address: int) -> int:
+        del self._files[address]
+        return int(real(address))
 
     def _unlink(self, real: Any, name: bytes) -> int:
         place = self._disk.place(name)

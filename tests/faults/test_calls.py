@@ -11,11 +11,13 @@ from unittest.mock import Mock
 import pytest
 
 from connectors import ConnectorError, open_sink
+from streamsvm.keyed.topics import Growth
 from streamsvm.run.checkpoint import held
 from tests.errors import raises
 from tests.faults.calls import HOWS, Failure, Trial, every_call
 from tests.faults.disk import Disk
 from tests.faults.scenarios import SCENARIOS
+from tests.faults.test_keyed import Copy, Topic
 
 
 @pytest.mark.slow
@@ -25,6 +27,37 @@ def test_system_calls_that_fail(name: str, step: int, tmp_path: Path) -> None:
     found = list(every_call(trial, itertools.cycle(HOWS), step=step))
     assert len(found) >= len(HOWS)
     assert [(failure, error) for failure, error in found if error is not None] == []
+
+
+def test_system_calls_of_the_states_of_moved_keys_that_fail(tmp_path: Path) -> None:
+    topic = Topic(tmp_path)
+    topic.growth = Growth(2, {"events": [0, 0]}, 0.0)
+    topic.store({(0, b"moved"): b"state"}, {0: 1})
+    n_failed = 0
+    for n, how in zip(itertools.count(1), itertools.cycle(["EIO", "ENOSPC"])):
+        failure, path = Failure(n, how), tmp_path / f"{n}.sqlite"
+        with Disk(tmp_path, failure), contextlib.suppress(ConnectorError), contextlib.ExitStack() as stack:
+            assert Copy(topic, path, stack).find(1, b"moved", None) == b"state"
+        if not failure.at:
+            break
+        n_failed += 1
+        with contextlib.ExitStack() as stack:
+            assert Copy(topic, path, stack).find(1, b"moved", None) == b"state"
+    assert n_failed > 10
+
+
+def test_corrupt_states_of_moved_keys_are_read_again_at_the_next_start(tmp_path: Path) -> None:
+    topic, path = Topic(tmp_path), tmp_path / "copy.sqlite"
+    topic.growth = Growth(2, {"events": [0, 0]}, 0.0)
+    topic.store({(0, b"%d" % i): b"state" * 99 for i in range(50)}, {0: 50})
+    with contextlib.ExitStack() as stack:
+        Copy(topic, path, stack)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"x" * (len(data) - 4096))
+    with raises(ConnectorError, reason="moved keys"), contextlib.ExitStack() as stack:
+        Copy(topic, path, stack).find(1, b"7", None)
+    with contextlib.ExitStack() as stack:
+        assert Copy(topic, path, stack).find(1, b"7", None) == b"state" * 99
 
 
 def test_a_lock_file_that_cannot_be_removed_stops_no_run(tmp_path: Path) -> None:

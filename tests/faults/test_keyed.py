@@ -5,6 +5,7 @@ The topic may get more partitions, so that keys move, and the keys may have a pr
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -65,10 +66,12 @@ class Topic:
 class Copy(moved.MovedStates):
     """Copy of the states of moved keys, read from the changelog of a topic."""
 
-    def __init__(self, topic: Topic, path: Path) -> None:
+    def __init__(self, topic: Topic, path: Path, stack: contextlib.ExitStack | None = None) -> None:
         assert topic.growth is not None
         super().__init__(None, "", path, [topic.growth])  # type: ignore[arg-type]
         self._topic, self._db = topic, self._open()
+        if stack is not None:
+            stack.enter_context(contextlib.closing(self._db))
         self.catch_up()
 
     def catch_up(self) -> int:

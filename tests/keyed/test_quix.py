@@ -22,6 +22,7 @@ pytest.importorskip("kafka")
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import KafkaConsumer
+from quixstreams.exceptions import PartitionAssignmentError
 
 from connectors.columns.nested import Flattening
 from connectors.errors import ConnectorError
@@ -289,13 +290,16 @@ def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_
     assert faults(Expected(records), broker, *names[1:], "moves") == []
 
 
-def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
-    records = list(customers(300, 20, PARTITIONS))
-    fill(broker, topics[0], records[:200])
+def test_a_full_disk_and_another_model_are_refused_and_change_nothing(broker, topics, tmp_path, run):
+    records = list(customers(900, 300, PARTITIONS))
+    fill(broker, topics[0], records[:800])
     given = [*arguments(broker, *topics, "one-model"), "--at-end", "stop"]
+    done = run(*given, timeout=100, prepare=hurried, most_bytes=50_000)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
     done = run(*given, timeout=100)
     assert done.returncode == 0, done.stderr
-    fill(broker, topics[0], records[200:])
+    fill(broker, topics[0], records[800:])
     done = run(*given, "--param", "n_faces=5")
     assert done.returncode == 2, done.stderr
     assert "n_faces" in done.stderr
@@ -459,8 +463,9 @@ def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path
     assert app.config.commit_every == MAX_LIVE == inspect.signature(Live).parameters["max_live"].default
 
 
-def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
-    """The client's message only says that there was an error."""
+@pytest.mark.parametrize("replaced", [SystemError, PartitionAssignmentError])
+def test_what_goes_wrong_while_partitions_move_is_said(replaced, monkeypatch, tmp_path):
+    """The messages of client and engine only say that there was an error."""
 
     def fail(*_):
         raise KafkaException("no coordinator")
@@ -468,7 +473,7 @@ def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
     def run(app):
         with contextlib.suppress(KafkaException):
             app._on_revoke(None, [])
-        raise SystemError("poll returned NULL without setting an exception")
+        raise replaced("poll returned NULL without setting an exception")
 
     monkeypatch.setattr("quixstreams.Application._on_revoke", fail)
     monkeypatch.setattr("quixstreams.Application.run", run)
