@@ -60,7 +60,7 @@ def check(config: RunConfig) -> None:
     path = config.out or "profile.json"
     if not is_place(path):
         raise SetupError(f"--out {path}: must be a file", option="--out")
-    check_writable("--out", path, replaced=True)
+    check_writable("--out", path)
     check_distinct(config)
     if os.path.exists(path) and os.path.getsize(path) and not config.overwrite:
         try:

@@ -258,10 +258,8 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     """Return the state of trees evaluated by masks, or None if level-by-level evaluation is faster."""
     left, right, n_trees = model.left, model.right, len(model.roots)
     inner_nodes = [nodes[left[nodes] >= 0] for nodes, _ in _levels(model)]
-    leaves, first = (
-        np.ones(len(left), np.int64),
-        np.full(len(left), -1),
-    )  # leaves below each node: their number, and the first bit
+    # Leaves below each node: their number, and the first bit.
+    leaves, first = np.ones(len(left), np.int64), np.full(len(left), -1)
     for nodes in reversed(inner_nodes):
         leaves[nodes] = leaves[left[nodes]] + leaves[right[nodes]]
     n_words = -(-int(leaves[model.roots].max(initial=1)) // frozen_models.WORD)

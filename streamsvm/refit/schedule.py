@@ -223,7 +223,10 @@ class Refits:
             note["outcome"] = f"skipped: {error}"
         except Exception as error:  # a solver may raise anything, and the learner continues
             note["outcome"] = self._failure(refit, error)
-        self._remember(note)
+        kind = note["outcome"].partition(":")[0]
+        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
+        self._seconds += note["seconds"]
+        self.notes = [*self.notes, note][-KEPT:]
 
     def _add_model(self, job: Job, note: dict[str, Any]) -> None:
         """Wait for the model of a refit, and add it to the vote."""
@@ -249,13 +252,6 @@ class Refits:
                 error,
             )
         return outcome
-
-    def _remember(self, note: dict[str, Any]) -> None:
-        """Count a refit, and list it among the latest."""
-        kind = note["outcome"].partition(":")[0]
-        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
-        self._seconds += note["seconds"]
-        self.notes = [*self.notes, note][-KEPT:]
 
     def weights(self) -> dict[int, float]:
         """Return the share of the vote of each refit's model, by number."""

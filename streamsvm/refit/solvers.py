@@ -13,7 +13,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -44,11 +44,12 @@ class OneClassWindow(ValueError):
     """A window has fewer than two classes, so nothing can be fitted to it."""
 
 
-class Solver(Protocol):
-    """A solver of windows."""
+class _Searching:
+    """A solver that chooses settings by hill climbing from the previous ones."""
 
     name: str
-    asks_relevance: bool
+    module = "streamsvm.batch"
+    asks_relevance = False
     """Whether it uses the relevance of columns in the learner's metric."""
 
     def solve(self, task: Task) -> Solution:
@@ -61,17 +62,6 @@ class Solver(Protocol):
         ValueError
             If it cannot be solved for another reason.
         """
-
-
-class _Searching:
-    """A solver that chooses settings by hill climbing from the previous ones."""
-
-    name: str
-    module = "streamsvm.batch"
-    asks_relevance = False
-
-    def solve(self, task: Task) -> Solution:
-        """See `Solver`."""
         _check_classes(task.window.codes)
         settings, score = self._climb(task)
         return Solution(self._fit(task, settings), settings, score)
@@ -223,7 +213,7 @@ class Given:
         self.estimator = estimator
 
     def solve(self, task: Task) -> Solution:
-        """See `Solver`."""
+        """Fit a clone to the window, with errors as of `_Searching.solve`."""
         from sklearn.base import clone
 
         _check_classes(task.window.codes)
@@ -239,6 +229,7 @@ class Given:
         return Solution(found, {})
 
 
+Solver: TypeAlias = _Searching | Given
 SOLVERS: dict[str, Callable[[], _Searching]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
 
 

@@ -40,7 +40,7 @@ def check(config: RunConfig) -> None:
         check_plot(config.plot)
     for name in ("save", "summary", "plot"):
         if getattr(config, name):
-            check_writable(f"--{name}", getattr(config, name), replaced=True)
+            check_writable(f"--{name}", getattr(config, name))
     if config.save and os.path.exists(config.save) and not os.path.isfile(config.save):
         raise SetupError(f"--save {config.save}: is not a regular file")
     check_distinct(config)
@@ -156,12 +156,12 @@ def check_label(config: RunConfig, source: Source) -> None:
         raise SetupError(f"{source.name}: no label to learn: name its column with --label, or use `streamsvm predict`")
 
 
-def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
+def check_writable(option: str, path: str) -> None:
     """Refuse a file that cannot be written or replaced."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise SetupError(f"{option} {path}: no such directory: {folder}", "missing", option=option)
-    if replaced and os.path.isfile(path):
+    if os.path.isfile(path):
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(folder, os.W_OK):
             what = f"{option} {path}: cannot be replaced, because the directory is not writable: {folder}"

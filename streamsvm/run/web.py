@@ -108,11 +108,22 @@ class Place:
     ------
     SetupError
         If the address is invalid.
+
+    Examples
+    --------
+    >>> places = [Place(place, "--page") for place in ("8080", "0.0.0.0:80", "[::1]:8080")]
+    >>> [(place.address, place.port) for place in places]
+    [('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 8080)]
     """
 
     def __init__(self, place: str, option: str) -> None:
         self._place, self._option = place, option
-        self.address, self.port = place_of(place, option)
+        address, colon, port = place.rpartition(":")
+        self.address = address.strip("[]").lower() if colon else "127.0.0.1"
+        if not self.address or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            what = f"{option} {place}: must be a port, or ADDRESS:PORT such as 0.0.0.0:8080"
+            raise SetupError(what, "value", option=option)
+        self.port = int(port)
         try:
             found = socket.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM)[0]
         except (OSError, UnicodeError) as error:
@@ -136,22 +147,6 @@ class Place:
         """Return the error of an address that cannot be listened on."""
         what = f"cannot listen there: {getattr(error, 'strerror', None) or error}"
         return SetupError(f"{self._option} {self._place}: {what}", "listen", option=self._option)
-
-
-def place_of(place: str, option: str) -> tuple[str, int]:
-    """Return address and port.
-
-    Examples
-    --------
-    >>> [place_of(place, "--page") for place in ("8080", "0.0.0.0:80", "[::1]:8080")]
-    [('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 8080)]
-    """
-    address, colon, port = place.rpartition(":")
-    address = address.strip("[]").lower() if colon else "127.0.0.1"
-    if not address or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        what = f"{option} {place}: must be a port, or ADDRESS:PORT such as 0.0.0.0:8080"
-        raise SetupError(what, "value", option=option)
-    return address, int(port)
 
 
 class HttpServer(ThreadingMixIn, TCPServer):
