@@ -117,8 +117,8 @@ class LabelOrder:
         return {"segments": self._segments, "strays": self._strays, "run": self._run, "open": self._is_open}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any] | None, n_classes: int) -> LabelOrder:
-        """Restore what `state` returned; None gives a detector that is switched off.
+    def from_state(cls, state: Mapping[str, Any], n_classes: int) -> LabelOrder:
+        """Restore what `state` returned.
 
         Raises
         ------
@@ -126,9 +126,6 @@ class LabelOrder:
             If the state is invalid for this number of classes.
         """
         order = cls()
-        if state is None:
-            order._is_open = False
-            return order
         pairs = [*state["segments"], state["run"]]
         if any(len(pair) != 2 or {*map(type, pair)} != {int} or not 0 <= pair[1] < 1 << 62 for pair in pairs):
             raise ValueError(f"runs of labels {pairs[:5]}")
