@@ -87,8 +87,7 @@ class Segments:
         if slot - self.all[-1].first >= SEGMENT:
             self.all.append(Segment(slot))
             self._compact(len(self.all) - 2, _FREED)
-            if self.folder is not None:
-                self.all[-2].spill(self.folder)
+            self._spill(len(self.all) - 2)
         data: bytearray = self.all[-1].data
         return data
 
@@ -128,20 +127,22 @@ class Segments:
         records = self.table.of(segment.first, self.end(i))
         held = np.flatnonzero(self.holds(records["status"]))
         lengths = records["n_words"][held].astype(np.int64)
-        is_on_disk = not isinstance(segment.data, bytearray)
         segment.data = bytearray(segment.gather(records["start"][held], lengths).tobytes())
         records["start"], segment.n_free = 0, 0
         records["start"][held] = np.cumsum(lengths) - lengths
-        if is_on_disk and self.folder is not None:
-            segment.spill(self.folder)
+        self._spill(i)
+
+    def _spill(self, i: int) -> None:
+        """Move the words of a closed segment to disk, if there is a folder."""
+        if i < len(self.all) - 1 and self.folder is not None:
+            self.all[i].spill(self.folder)
 
     def restore(self, i: int) -> None:
         """Count the freed words of a segment, and move a closed one to disk."""
         segment, records = self.all[i], self.table.of(self.all[i].first, self.end(i))
         segment.n_free = len(segment.data) // 8 - int(records["n_words"][self.holds(records["status"])].sum())
         self._compact(i, _FREED)
-        if i < len(self.all) - 1 and self.folder is not None:
-            segment.spill(self.folder)
+        self._spill(i)
 
     def holds(self, status: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return whether slots of these statuses have stored words."""

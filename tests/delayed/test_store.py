@@ -50,6 +50,51 @@ def test_a_state_holds_no_words_of_labelled_events(tmp_path: Path) -> None:
     assert len(store.state(tmp_path)[1]["open.data"]) == 40
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_words_are_removed_when_more_than_half_of_a_segment_is_freed(
+    on_disk: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those of the open segment are removed when it closes. Closed segments on disk take no memory."""
+    monkeypatch.setattr(segments, "SEGMENT", 6)
+    store = Store(folder=tmp_path if on_disk else None)
+    join = Join(store, Echo())
+
+    def held(kind: str, *keys: int) -> list[float]:
+        found = []
+        for key in keys:
+            run(join, [(kind, key, 20, 0)], 1)
+            found.append(store.segments.n_bytes / 40)
+        return found
+
+    held("event", *range(13))
+    found = [*held("label", 6, 7, 8, 9, 10, 11), *held("label", 0, 1, 2, 3)]
+    assert found == ([1] * 10 if on_disk else [13, 13, 13, 9, 9, 7, 7, 7, 7, 3])
+    assert store.keys(np.array([4, 5, 12])) == ["4", "5", "12"]
+    in_last = store.segments.n_bytes / 40
+    assert held("event", 13, 14, 15, 16, 17) == [in_last + n for n in range(1, 6)]
+    assert held("label", 12, 13, 14, 15) == [in_last + 5] * 4
+    assert held("event", 18) == [1 if on_disk else 2 + 2 + 1]
+    store.state(tmp_path / "state")
+    assert held("event", 19) == [2 if on_disk else 2 + 2 + 2]
+    assert store.keys(np.array([4, 16, 17, 18, 19])) == ["4", "16", "17", "18", "19"]
+
+
+def test_a_segment_is_removed_when_its_last_event_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT", 4)
+    store, firsts = Store(wait_ms=1), []
+    join = Join(store, Echo())
+    for i in range(8):
+        run(join, [("event", i, i, 0)], 1)
+        firsts.append(store.segments.all[0].first)
+    assert firsts == [0] * 6 + [4] * 2
+
+
+def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(segments, "SEGMENT", 1)
+    with pytest.raises(OSError, match=str(tmp_path / "gone")):
+        run(Join(Store(folder=tmp_path / "gone"), Echo()), [("event", i, i, 0) for i in range(2)], 1)
+
+
 def changed(name: str, change: int, at: int = -1) -> Callable[[Saved], None]:
     """Change a number in the records of the open segment."""
 
