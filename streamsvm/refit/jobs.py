@@ -68,6 +68,7 @@ class Job:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
         self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
+        self._ownership = threading.RLock()  # garbage collection may give up the job in its own thread
         _jobs.add(self)  # waited for at the end of the program
         _thread.start_new_thread(self._run, ())  # unlike `Thread.start` this does not wait for the thread
 
@@ -117,13 +118,17 @@ class Job:
                     worker.end()
                 return worker.solve(self._solver, task)
             finally:
-                self._worker = None
+                with self._ownership:
+                    self._worker = None
 
     def give_up(self) -> None:
         """Give up the result. A process is killed; a thread runs to its end."""
         self._is_given_up = True
-        if (worker := self._worker) is not None:
-            worker.end()
+        if self._owner != os.getpid():
+            return
+        with self._ownership:  # otherwise the process may already solve the window of another job
+            if self._worker is not None:
+                self._worker.end()
 
     def wait(self) -> None:
         """Wait for the end of the job."""

@@ -7,13 +7,15 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from streamsvm.refit.jobs import _Worker
+from streamsvm.refit import jobs
+from streamsvm.refit.jobs import Job, Refit, _Worker
 from streamsvm.refit.solvers import SOLVERS, solver_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,3 +214,28 @@ def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch
     assert worker.is_alive
     assert os.getpgid(worker._process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
     worker.end()
+
+
+def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeypatch):
+    solves, may_end, was_free = threading.Event(), threading.Event(), []
+
+    class Process:
+        def await_ready(self):
+            pass
+
+        def solve(self, solver, task):
+            solves.set()
+            may_end.wait()
+
+        def end(self):
+            may_end.set()  # the job ends at this moment
+            was_free.append(jobs._turn.acquire(timeout=0.2))
+
+    monkeypatch.setattr(jobs, "_worker", lambda _: Process())
+    monkeypatch.setattr(jobs, "_turn", threading.Lock())
+    monkeypatch.setattr(jobs, "_refused", threading.Event())
+    job = Job(solver_of("newton"), Refit(1, 0, 64), lambda: None)
+    solves.wait()
+    job.give_up()
+    job.wait()
+    assert was_free == [False]
