@@ -50,7 +50,6 @@ _LATE = (
     "tests/delayed/test_learning.py::test_single_events_and_labels_give_what_steps_give",
     "tests/delayed/test_classifier.py",
 )
-_BROKER = ("tests/kafka/test_sink.py", "tests/kafka/test_failures.py", "tests/kafka/test_ambiguous.py")
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
     "sinks": ("connectors/outputs/files.py", _SINKS),
@@ -77,7 +76,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tests/test_models.py", "tests/test_hostile_files.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
     ),
     "arrays": ("streamsvm/models/arrays.py", ("tests/test_models.py", "streamsvm/models/arrays.py")),
-    "transactions": ("connectors/kafka/transactions.py", _BROKER),
+    "transactions": ("connectors/kafka/transactions.py", ("tests/kafka/test_transactions.py",)),
+    "kafka_sink": ("connectors/kafka/sink.py", ("tests/kafka/test_sink.py",)),
 }
 """File and tests of each module."""
 _KERNELS = ("label_join", "single_join")

@@ -237,7 +237,7 @@ class Transactions:
                 message = f"{self.name}: results cannot be written at all: {describe(error)}"
                 raise ConnectorError(message, "write") from error
             logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
-            time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
+            time.sleep(0.1 * (self._repairs - 1))
         self._check_deadline()
         if self._deadline == float("inf"):
             self._check_topics()
