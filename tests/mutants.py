@@ -77,7 +77,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "arrays": ("streamsvm/models/arrays.py", ("tests/test_models.py", "streamsvm/models/arrays.py")),
     "transactions": ("connectors/kafka/transactions.py", ("tests/kafka/test_transactions.py",)),
-    "kafka_sink": ("connectors/kafka/sink.py", ("tests/kafka/test_sink.py",)),
+    "kafka_sink": ("connectors/kafka/sink.py", ("tests/kafka/test_rows.py",)),
 }
 """File and tests of each module."""
 _KERNELS = ("label_join", "single_join")

@@ -108,10 +108,10 @@ class WrittenRows:
 
     def _note(self, value: bytes | None) -> None:
         """Store the identity of a row, if the record contains one."""
-        with contextlib.suppress(ValueError, TypeError):
-            row = json.loads(value or b"")
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            row = json.loads(value or b"")  # perhaps of another program, and no object
             place = tuple(row.get(name) for name in self._columns)
-            if any(one is not None for one in place):  # otherwise another program wrote it
+            if any(one is not None for one in place):
                 self._rows.add(place)
 
     def missing(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:

@@ -24,7 +24,7 @@ class Cluster:
 
     def __init__(self):
         self.now, self.step, self.pauses = 100.0, 0.0, []
-        self.log, self.commits, self.offsets, self.token = [], 0, {}, ""
+        self.log, self.records, self.commits, self.offsets, self.token = [], [], 0, {}, ""
         self.before, self.after, self.starts = [], [], []
         self.producers, self.n_left, self.n_aborted, self.is_gone = [], 0, 0, None
         self.free = threading.Event()  # commits wait for it
@@ -79,6 +79,9 @@ class Producer:
             raise self.cluster.before.pop()
         self.cluster.commits += 1
         self.cluster.log += [value for stretch in self.sent for value in stretch[2]]
+        for tp, keys, values, _ in self.sent:
+            records = zip(keys, values, strict=True)
+            self.cluster.records += [(tp.topic, tp.partition, key, value) for key, value in records]
         for tp, found in offsets.items():
             self.cluster.offsets[tp.partition], self.cluster.token = found.offset, found.metadata
         self.sent, self.is_open = [], False

@@ -1,0 +1,242 @@
+"""Rows of a Kafka sink: keys, partitions, sizes, and rows that are in the topic already; with brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from types import MappingProxyType, SimpleNamespace
+
+import pytest
+
+from connectors import ConnectorError
+from connectors.errors import UnreachableError
+from connectors.kafka import sink as sinks
+from connectors.kafka import transactions
+from connectors.kafka.clients import Topic
+from connectors.kafka.mark import Mark
+from connectors.kafka.sink import KafkaSink
+from connectors.kafka.source import KafkaSource
+from connectors.registry import Setting
+from tests.errors import raises
+from tests.kafka.test_transactions import Cluster
+
+DefaultPartitioner = pytest.importorskip("kafka.partitioner.default").DefaultPartitioner
+
+
+class Events(KafkaSource):
+    """A source whose events nobody reads."""
+
+    cluster, beginnings, position = "c", MappingProxyType({}), MappingProxyType({"in": {"0": 0}})
+
+    def __init__(self):
+        self.topic, self.name = "in", "kafka://b:9092/in"
+
+
+class Consumer:
+    """A consumer of the committed records, one at a time; the last one of each partition ends a transaction."""
+
+    def __init__(self, cluster, partitions):
+        self.cluster, self.at, self.partitions = cluster, {}, partitions
+
+    def records(self, tp):
+        return [SimpleNamespace(value=value) for _, p, _, value in self.cluster.records if p == tp.partition]
+
+    def partitions_for_topic(self, topic):
+        assert topic == "out"
+        return self.partitions
+
+    def end_offsets(self, tps):
+        return {tp: len(found) + 1 if (found := self.records(tp)) else 0 for tp in tps}
+
+    def assign(self, tps):
+        self.at = dict.fromkeys(tps, 0)
+
+    def seek(self, tp, offset):
+        self.at[tp] = offset
+
+    def position(self, tp):
+        return self.at[tp]
+
+    def poll(self, timeout_ms):
+        if self.cluster.is_silent:
+            return {}
+        found = {tp: self.records(tp)[at : at + 1] for tp, at in self.at.items()}
+        self.at = {tp: min(at + 1, self.end_offsets([tp])[tp]) for tp, at in self.at.items()}
+        return found
+
+    def close(self, **_):
+        self.cluster.n_closed += 1
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = Cluster()
+    made.n_closed, made.is_silent, made.limit, made.settings = 0, False, None, {}
+
+    def connect(name, servers, make, settings):
+        made.settings = settings
+        return Consumer(made, {2, 0, 1})
+
+    found = {"out": Topic([0, 1, 2], None), "dead": Topic([0], None)}
+    monkeypatch.setattr(sinks.Brokers, "admin", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(sinks.Brokers, "find_topic", lambda _, __, topic: (found.get(topic), "c"))
+    monkeypatch.setattr(sinks, "largest_record", lambda *_: made.limit)
+    monkeypatch.setattr(sinks, "connect", connect)
+    monkeypatch.setattr(Mark, "_offsets_there", lambda mark: made.mark() if mark.topic else {})
+    monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
+    return made
+
+
+def opened(topic="out", setting=None, **options):
+    options = {"transactional_id": "id", "mark_group": "group"} | options
+    return KafkaSink(servers="b:9092", topic=topic, setting=setting or Setting(), **options)
+
+
+def test_rows_keep_the_partitions_of_their_events(cluster):
+    sink = opened()
+    sink.write({"partition": [4, 0], "offset": [1, 2], "key": ["k", b"\xff"], "score": [0.5, None]})
+    sink.write({"partition": [2], "offset": [7], "key": [None]})
+    sink.write({"partition": [1], "offset": [8], "key": [7]})
+    sink.flush()
+    assert [(topic, partition, key, json.loads(value)) for topic, partition, key, value in cluster.records] == [
+        ("out", 0, b"\xff", {"partition": 0, "offset": 2, "score": None}),
+        ("out", 1, b"k", {"partition": 4, "offset": 1, "score": 0.5}),
+        ("out", 1, b"7", {"partition": 1, "offset": 8}),
+        ("out", 2, None, {"partition": 2, "offset": 7}),
+    ]
+    assert sink.position == {"mark": {}}
+    assert repr(sink) == "KafkaSink('kafka://b:9092/out')"
+    sink.close()
+    sink.close()
+    assert (cluster.n_left, sink._transactions._users) == (1, 0)
+
+
+def test_other_rows_go_by_their_keys_or_in_turn(cluster):
+    sink, choose = opened(), DefaultPartitioner().partition
+    there = SimpleNamespace(topics=lambda: ["out"])
+    there.partitions_for_topic = there.available_partitions_for_topic = lambda _: {0, 1, 2}
+    keys = ["a", "b", "c", "d", "\ud800"]
+    for _ in range(3):
+        sink.write({"line": range(6), "key": [*keys, None]})
+    sink.write({"line": [9, 9]})
+    sink.flush()
+    places = [(partition, key) for _, partition, key, _ in cluster.records]
+    sent = [*(key.encode() for key in keys[:4]), b"?"]
+    assert {(p, key) for p, key in places if key} == {(choose("out", key, key, b"", b"", there), key) for key in sent}
+    assert [p for p, key in places if not key] == [0, 1, 1, 1, 2]  # in turn, one for each table
+
+
+def test_records_may_be_as_large_as_the_topic_allows(cluster):
+    row = {"offset": [1], "raw": ["x" * 300]}
+    size = len(json.dumps({"offset": 1, "raw": "x" * 300}, separators=(",", ":"))) + 2
+    found, rejected = [], []
+    for limit in (size, size - 1):
+        cluster.limit = limit
+        for rejects in (False, True):
+            sink = opened()
+            if rejects:
+                sink.reject = lambda *given: rejected.append(given)
+            sink.write(row | {"key": ["kk"]})
+            sink.write(row)
+            sink.flush()
+            found.append([json.loads(value).get("raw_too_large") for *_, value in cluster.records])
+            cluster.records = []
+    assert found == [[None, None], [None, None], ["300 characters", None], [None]]
+    assert rejected == [(sinks.too_large(size), json.dumps({"offset": 1, "raw": "x" * 300}, separators=(",", ":")))]
+
+
+def test_rows_before_the_mark_are_not_written_again(cluster):
+    source = Events()
+    sink = opened(setting=Setting(source=source))
+    assert sink.can_rewind
+    sink.write({"partition": [0, 0], "offset": [0, 1]})
+    sink.flush()
+    assert sink.position == {"mark": {"0": 2}}
+    with raises(ConnectorError, reason="no checkpoint", option="mark"):
+        opened(setting=Setting(source=source))
+    again = opened(setting=Setting(source=source, resume=True))
+    again.rewind({"mark": {"0": 1}})
+    again.write({"partition": [0, 0], "offset": [1, 2]})
+    with pytest.raises(ConnectorError):
+        again.write({"partition": [0]})
+    with pytest.raises(ConnectorError):
+        again.write({"offset": [0]})
+    again.flush()
+    assert [json.loads(value)["offset"] for *_, value in cluster.records] == [0, 1, 2]
+
+
+def test_rows_with_columns_that_identify_them_are_read_back(cluster):
+    setting = Setting(source=Events(), distinct=("id", "day"))
+    sink = opened(setting=setting)
+    sink.flush()
+    begin = sink.position
+    assert begin == {"mark": {}, "ends": {"0": 0, "1": 0, "2": 0}}
+    sink.write({"id": ["a", "b"], "day": [1, None], "key": ["x", "y"]})
+    sink.write({"id": ["c"], "score": [1]})
+    sink.flush()
+    cluster.records += [("out", 2, None, value) for value in (b"no json", b'{"other": 1}', None, b"3")]
+    again = opened(setting=setting)
+    again.rewind(begin)
+    assert cluster.settings["isolation_level"] == "read_committed"
+    assert again.position == begin  # while rows that are there may come
+    again.write({"id": ["a", "d"], "day": [1, 1]})
+    again.write({"id": ["b", "c"]})
+    assert again.position["ends"]["2"] >= 5
+    again.write({"id": ["a"], "day": [1]})
+    again.flush()
+    found = [json.loads(value).get("id") for *_, value in cluster.records if value and value[:6] == b'{"id":']
+    assert sorted(found) == ["a", "a", "b", "c", "d"]
+    late = opened(setting=setting)
+    late.rewind(again.position)
+    assert late._written._rows == set()
+    assert cluster.n_closed >= 4
+
+
+def test_a_topic_that_sends_no_records_is_unreachable(cluster, monkeypatch):
+    setting = Setting(source=Events(), distinct=("id",))
+    sink = opened(setting=setting)
+    sink.write({"id": ["a"]})
+    sink.flush()
+    now = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(sinks, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
+    cluster.is_silent = True
+    with raises(UnreachableError):
+        opened(setting=setting).rewind({"mark": {}, "ends": {}})
+    assert next(now) == 100  # after 60 s without a record
+
+
+def test_what_sinks_share(cluster):
+    sink = opened(commit_interval="1")
+    beside = opened("dead", Setting(beside=sink), commit_interval="1")
+    assert beside._transactions is sink._transactions
+    assert set(sink._transactions.limits.by_topic) == {"out", "dead"}
+    with raises(ConnectorError, reason="differs", option="commit_interval"):
+        opened("dead", Setting(beside=sink), commit_interval="2")
+    sink.close()
+    beside.close()
+    assert (len(cluster.producers), cluster.n_left) == (0, 0)
+
+
+def test_sinks_that_cannot_be_opened(cluster, monkeypatch):
+    with raises(ConnectorError, reason="no topic", named="nowhere"):
+        opened("nowhere")
+    with raises(ConnectorError, reason="unknown", option="linger"):
+        opened(linger="5")
+    monkeypatch.setattr(Events, "cluster", "another")
+    with raises(ConnectorError, reason="cluster"):
+        opened(setting=Setting(source=Events()))
+    sink = opened()
+    assert not sink.can_rewind
+    with raises(ConnectorError, reason="not seekable"):
+        sink.rewind({"mark": {}})
+
+
+def test_options_of_transactions(cluster):
+    sink = opened(commit_interval="0.5", broker_timeout="7", mark="trust")
+    made = sink._transactions
+    assert (made._interval_s, made._timeout.seconds, made.starting.seconds) == (0.5, 7.0, 7.0)
+    assert (made.mark._trust, made.mark.group) == ("trust", "group")
+    assert made.brokers.client["bootstrap_timeout_ms"] == 7000
+    plain = KafkaSink(servers="b:9092", topic="out", setting=Setting(source=Events()))._transactions
+    assert (plain._interval_s, plain._timeout.seconds, plain.starting.seconds) == (0.01, float("inf"), 30.0)
+    assert (plain.identity, plain.mark.group, plain.mark._trust) == ("streamsvm.in.out", "streamsvm.in.out", "check")
+    assert KafkaSink(servers="b:9092", topic="out")._transactions.identity == "streamsvm.out"
