@@ -70,9 +70,19 @@ class Trial:
         write_tree(tree, place)
         if check_durable(disk, n, place):
             assert self.scenario.results(place) == self.whole
+        if not (place / "state" / "check" / "checkpoint.safetensors").exists():
+            self._check_unchanged(tree)
         if (place / "model").exists():
             load(place / "model")  # old or new, but whole
         yield place
+
+    def _check_unchanged(self, tree: Tree) -> None:
+        """Check that no result was written or removed before the first checkpoint."""
+        before = self.disk.start.tree()
+        for name in self.scenario.outputs:
+            for path in {*tree, *before}:
+                if (path == name or path.startswith(f"{name}/")) and tree.get(path):
+                    assert tree[path] == before.get(path), f"{path} was written before the first checkpoint"
 
     def judge(self, n: int, tree: Tree) -> None:
         """Resume from a disk after n changes and compare the results with those of the uninterrupted run."""

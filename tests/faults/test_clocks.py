@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from streamsvm.keyed import moved
+from streamsvm.keyed.topics import Growth
 from streamsvm.models.archive import read_archive
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Report
 from tests.faults.scenarios import SCENARIOS, Scenario
+from tests.faults.test_keyed import Copy, Topic
 
 DAY = 86_400.0
 
@@ -71,6 +74,18 @@ def test_results_do_not_depend_on_clocks(run: Scenario, tmp_path: Path) -> None:
         found.append({"model": arrays} | {name: (place / name).read_bytes() for name in run.outputs})
     for name, results in zip(CLOCKS, found[1:], strict=True):
         assert results == found[0], name
+
+
+@pytest.mark.parametrize("ahead", [DAY, -DAY])
+def test_keys_that_move_are_followed_whatever_the_time(ahead: float, tmp_path: Path) -> None:
+    topic = Topic(tmp_path)
+    topic.growth = Growth(2, {"events": [0, 0]}, time.time())
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(moved, "_EACH_S", 0.0)
+        patch.setattr(time, "time", lambda clock=time.time: clock() + ahead)
+        copy = Copy(topic, tmp_path / "copy.sqlite", stack)
+        topic.store({(0, b"key"): b"state"}, {0: 1})
+        assert copy.find(1, b"key", None) == b"state"
 
 
 @pytest.mark.parametrize("name", CLOCKS)

@@ -32,22 +32,37 @@ class Killed(BaseException):
 
 
 class Plain:
-    """What a run gives: a prediction per event by a model that learned all earlier ones, and malformed lines."""
+    """What a run gives: a prediction per event by a model that learned all earlier labels, and malformed lines.
 
-    def __init__(self, events: list[Any]) -> None:
+    Late labels are those of earlier events, and each event has at most one.
+    """
+
+    def __init__(self, events: list[Any], *, is_late: bool) -> None:
         model = CPMClassifier()
         self.predictions: list[tuple[str, str, str]] = []
         self.rejected: list[str] = []
-        for line, event in enumerate(events, 2):
+        self.joined: list[tuple[str, str]] = []
+        labelled, valid = set[int](), list[int]()
+        for i, event in enumerate(events):
             if isinstance(event, str):
-                self.rejected.append(str(line))
+                self.rejected.append(str(i + 2))
                 continue
             a, b, label = event
             x = {"a": float(a), "b": float(b)}
-            self.predictions.append((str(line), model.predict_one(x) or "", label or ""))
-            if label is not None:
-                model.learn_one(x, label)
+            self.predictions.append((str(i + 2), model.predict_one(x) or "", "" if is_late else label or ""))
+            valid.append(i)
+            at = target(event, valid) if is_late else i
+            if label is not None and at not in labelled:
+                a, b, _ = events[at]
+                model.learn_one({"a": float(a), "b": float(b)}, label)
+                labelled.add(at)
+                self.joined.append((f"k{at}", label))
         self.n_learned = model.n_events_learned
+
+
+def target(event: Any, valid: list[int]) -> int:
+    """Return the event that gets the late label."""
+    return valid[(event[0] * 7 + event[1]) % len(valid)]
 
 
 class FileMachine(RuleBasedStateMachine):
@@ -67,22 +82,39 @@ class FileMachine(RuleBasedStateMachine):
         events=st.lists(EVENTS, min_size=1, max_size=30),
         size=st.integers(1, 20),
         out=st.sampled_from(["out.csv", "out.csv.gz", "out.csv.zst"]),
+        is_late=st.booleans(),
     )
-    def begin(self, events: list[Any], size: int, out: str) -> None:
-        self.size, self.out = size, out
-        (self.folder / "in.csv").write_text("a,b,y\n")
+    def begin(self, events: list[Any], size: int, out: str, is_late: bool) -> None:
+        self.size, self.out, self.is_late = size, out, is_late
+        (self.folder / "in.csv").write_text("a,b,id,t\n" if is_late else "a,b,y\n")
+        if is_late:
+            (self.folder / "labels.csv").write_text("id,y,t\n")
         self.append(events)
 
     # Rules ------------------------------------------------------------------------------------------------------------
 
     @rule(events=st.lists(EVENTS, min_size=1, max_size=30))
     def append(self, events: list[Any]) -> None:
-        """The file grows."""
+        """The file grows, and that of late labels."""
+        if self.is_late:
+            self.append_late(events)
+            return
         with (self.folder / "in.csv").open("a") as file:
             for event in events:
                 file.write(event if isinstance(event, str) else ",".join("" if v is None else str(v) for v in event))
                 file.write("\n")
         self.events += events
+
+    def append_late(self, events: list[Any]) -> None:
+        """Append events with keys and times, and labels of earlier events."""
+        with (self.folder / "in.csv").open("a") as file, (self.folder / "labels.csv").open("a") as labels:
+            for i, event in enumerate(events, len(self.events)):
+                self.events.append(event)
+                a, b, label = ("oops", 1, None) if isinstance(event, str) else event
+                file.write(f"{a},{b},k{i},{1000 * i}\n")
+                if label is not None:
+                    valid = [at for at, one in enumerate(self.events) if not isinstance(one, str)]
+                    labels.write(f"k{target(event, valid)},{label},{1000 * i + 500}\n")
 
     @rule(every=st.integers(1, 40))
     def finish(self, every: int) -> None:
@@ -167,6 +199,9 @@ class FileMachine(RuleBasedStateMachine):
             "dead_letter": "dead.jsonl",
         }
         given |= {"model": "cpm", "checkpoint": "check", "checkpoint_every": every, "save": "model"}
+        if self.is_late:
+            given |= {"label_source": f"labels.csv?batch_size={self.size}", "label_output": "joined.csv", "join": "id"}
+            given |= {"time": "t", "time_unit": "ms", "label_timeout": "1d"}
         with contextlib.chdir(self.folder), pytest.MonkeyPatch.context() as patch:
             patch.setattr("os.fsync", lambda _: None)
             Run(RunConfig(**given | more), [] if observe is None else [observe]).start()
@@ -187,13 +222,19 @@ class FileMachine(RuleBasedStateMachine):
     @invariant()
     def results_are_those_of_the_model(self) -> None:
         """Each event has one prediction, each malformed line a dead letter, and the model has learned each label."""
-        plain = Plain(self.events[: self.done])
-        lines = unpacked(self.folder / self.out).decode().splitlines()
-        rows = [(row["line"], row["prediction"], row["label"]) for row in csv.DictReader(lines)]
-        assert rows == plain.predictions
+        plain = Plain(self.events[: self.done], is_late=self.is_late)
+        assert self.rows(self.out, "line", "prediction", "" if self.is_late else "label") == plain.predictions
         rejected = (self.folder / "dead.jsonl").read_text().splitlines()
-        assert [line.rpartition('"line":')[2].rstrip("}") for line in rejected] == plain.rejected
+        place = "number" if self.is_late else "line"
+        assert [line.rpartition(f'"{place}":')[2].rstrip("}") for line in rejected] == plain.rejected
         assert CPMClassifier.load(self.folder / "model").n_events_learned == plain.n_learned
+        if self.is_late:
+            assert self.rows("joined.csv", "key", "label") == plain.joined
+
+    def rows(self, name: str, *columns: str) -> list[tuple[str, ...]]:
+        """Return columns of a table of results, empty texts for a column without a name."""
+        lines = unpacked(self.folder / name).decode().splitlines()
+        return [tuple(row[column] if column else "" for column in columns) for row in csv.DictReader(lines)]
 
 
 TestFiles = pytest.mark.slow(FileMachine.TestCase)
