@@ -142,7 +142,7 @@ def test_a_sliding_reference_accepts_slow_changes_and_has_one_alarm_for_each_sud
     assert means["fast"] > 1.8
 
 
-@pytest.mark.parametrize("reset", ["never", "after_alarm", "sliding"])
+@pytest.mark.parametrize("reset", ["never", "sliding"])  # which also learns anew after alarms
 def test_results_do_not_depend_on_batches_and_continue_after_loading(reset, tmp_path):
     rng = np.random.default_rng(3)
     events = []
@@ -318,7 +318,7 @@ def test_a_code_outside_the_range_is_no_stuck_sensor():
 
 
 def test_a_profile_raises_no_alarm_on_its_own_stream():
-    rng, n = np.random.default_rng(0), 20_000
+    rng, n = np.random.default_rng(0), 8192
     i = np.arange(n)
     X = {
         "order": np.char.add("ORD-", i.astype(str)),
