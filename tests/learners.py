@@ -16,7 +16,7 @@ from streamsvm.online.base import OnlineClassifier
 NOTES = {
     f"autocorrelation.{name}"
     for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct", "reach")
-}
+} | {f"autocorrelation.{name}" for name in ("n_remembered", "n_followed", "stride")}
 
 
 def river_checks(models: Iterable[Any]) -> list[Any]:

@@ -119,8 +119,8 @@ class StreamSVMClassifier(Ensemble):
 
     **Late labels.** With `DelayedClassifier` or `streamsvm run --label-source`, the weights of heads and votes depend
     on what they predicted when the event arrived. Accuracies of heads cover 20 times as many labels. The exponents of
-    the stacked votes are not learned. In the linear member, an average of weights replaces the head with the largest
-    step size.
+    the stacked votes are not learned. The label one season ago is the last known label of the same phase. In the linear
+    member, an average of weights replaces the head with the largest step size.
     """
 
     _kernels: ClassVar[ModuleType] = kernels

@@ -27,6 +27,7 @@ from streamsvm.ensemble.combined_vote import (
 from streamsvm.ensemble.delayed_votes import kept_answer, kept_confidence, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
+    BY_SEASON,
     learn_answer,
     learn_autocorrelation,
     learn_remembered,
@@ -67,10 +68,12 @@ def count(state, block, batch, label, k):
                 learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
         if late >= 0:
-            learn_remembered(state.autocorrelation, batch.memories[late], row.key, voted, label, place)
-            judge_answers(state, batch.memories[late], label)
+            memory = batch.memories[late]
+            ago = kept_answer(memory, state.experts.size + BY_SEASON)
+            learn_remembered(state.autocorrelation, memory, row.key, voted, label, place, ago)
+            judge_answers(state, memory, label)
             if row.late > 0 and label < n and n >= 2:
-                learn_kept_mixture(state, batch.memories[late], voted, place)
+                learn_kept_mixture(state, memory, voted, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)

@@ -31,8 +31,19 @@ In the first case the event was predicted again, and the older note is obsolete.
 an equal row waits for its own label, and the oldest note applies. The decayed share `distinct` of the second case
 decides.
 
-A caller that stores events until their labels arrive can store a *memory* with each: the previous labels and the number
-of labels learned. Then no notes are made, and labels may arrive in any order.
+A caller that stores events until their labels arrive can store a *memory* with each: the previous labels, the number
+of labels learned, and the number of earlier memories. Then no notes are made, and labels may arrive in any order.
+
+Seasons with late labels
+------------------------
+With memories, a season is found among the labels in the order of their arrival. The label one season ago is the last
+known label of the same phase. The phase follows from the number of memories since the event of the last label, divided
+by the recent number of memories per label.
+
+Events predicted before the first label have no stored answers, so nothing is known of predictions for a whole delay.
+During this time the season counts as more accurate than the vote if the label of the first season in the history names
+more labels than the current vote. The current vote has the advantage that it knows all other labels, and the first
+season is the most distant one. Later the stored answers decide.
 
 Weight of the lift
 ------------------
@@ -62,6 +73,7 @@ from streamsvm.ensemble.label_baselines import (
     context,
     count_label,
     expect,
+    first_season_label,
     follow_shares,
     lead,
     learn_shares,
@@ -76,7 +88,7 @@ from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
 # Number of elements that `remember` writes to a memory.
-MEMORY = LAGS + 1
+MEMORY = LAGS + 2
 LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
 # Label autocorrelation counts as used if it reduces the log loss by at least this amount.
@@ -93,10 +105,14 @@ ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
 # Least gain in accuracy for an answer to replace the vote under late labels, and rate of the share of late labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
+# Upper bound of the accuracy of the season before any stored answer has been judged.
+FIRST_GAIN = 0.05
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
 # Upper bound of `reach`, and its decay per label.
 MOST_REACH, REACH_DECAY = 8.0, 0.998
+# Rate of the number of memories per label, and its upper bound.
+STRIDE_RATE, MOST_STRIDE = 0.02, 16.0
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Schema(
@@ -127,6 +143,17 @@ AUTOCORRELATION = Schema(
             ("notes",), "whether an equal row was learned while the note waited", i64, saved=True, bounds=(0.0, 1.0)
         ),
         "weight": Number("weight of the lift for the current event", start=1.0),
+        "n_remembered": Number("number of predictions with a memory", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_followed": Number(
+            "number of these up to the event of the last label", i64, saved=True, bounds=(0.0, MOST_EVENTS)
+        ),
+        "season_gain": Number(
+            "mean gain in accuracy of the season over the vote, for events predicted before the first label",
+            saved=True,
+            bounds=(-1.0, 1.0),
+        ),
+        "stride": Number("decayed number of memories per label", start=1.0, saved=True, bounds=(1.0, MOST_STRIDE)),
+        "waiting": Number("number of labels expected between the last label and that of the current event", i64),
         "reach": Number(
             "recent number of predictions without a label before a learned event",
             saved=True,
@@ -149,10 +176,10 @@ AUTOCORRELATION = Schema(
 
 
 @kernel
-def find_lift(state, labels, made, n):
+def find_lift(state, labels, n):
     """Write the lift of the n classes voted on to `lifts`, given the previous labels."""
     lifts, base, expected = state.lifts, state.base, state.expected
-    expect(state, labels, made, n)
+    expect(state, labels, n)
     for c in range(n):
         lifts[c] = log_of(expected[c] / max(base[c], LEAST_BY_VOTE))
         state.mixtures[EXPECTED, c] = expected[c]
@@ -207,7 +234,7 @@ def prefer_answer(state, n):
 
 
 @kernel
-def mix(state, labels, made, n):
+def mix(state, labels, n):
     """Write the mixture of p, p', Q and the pool to `mixture`, and the positions of all answers to `answers`."""
     mixture, rows, shares, answers = state.mixture, state.mixtures, state.mixed_shares, state.answers
     pool_rows(state, state.pooled, rows[POOL], n)
@@ -219,7 +246,7 @@ def mix(state, labels, made, n):
     for j in range(POOL):
         answers[BY_VOTE + j] = best_class(rows[j], 0, n_named)
     answers[BY_LAST] = place_in(state, labels[0], n)
-    answers[BY_SEASON] = place_in(state, season_label(state, made), n)
+    answers[BY_SEASON] = place_in(state, state.ago, n)
     answers[BY_FREQUENCY] = best_class(state.base, 0, n_named)
     prefer_answer(state, n)
 
@@ -233,11 +260,12 @@ def add_autocorrelation(state, n, proba):
     for c in range(n):
         state.mixtures[VOTE, c] = proba[c]
     if state.weight > 0.0:
-        find_lift(state, state.recent, state.n_learned, n)
+        state.ago = season_label(state, state.n_learned, state.waiting)
+        find_lift(state, state.recent, n)
         if state.weight < 1.0:
             scale_terms(state.lifts, 0, n, state.weight)
         combine(state, n)
-        mix(state, state.recent, state.n_learned, n)
+        mix(state, state.recent, n)
         for c in range(n):
             proba[c] = state.mixture[c]
     else:
@@ -288,9 +316,10 @@ def learn_autocorrelation(state, key, n, label, place):
         return  # a repetition of the last event, for example by bagging: it does not follow itself
     made = state.made[at] if at >= 0 else state.n_learned
     if n >= 2 and place < n and at != UNKNOWN:
+        state.ago = season_label(state, made, 0)
         if at >= 0 and not same_labels(state, at):
-            revise(state, state.noted[at], made, n)
-        learn_mixture(state, state.noted[at] if at >= 0 else state.recent, made, n, place)
+            revise(state, state.noted[at], n)
+        learn_mixture(state, state.noted[at] if at >= 0 else state.recent, n, place)
         learn_answers(state, place)
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
@@ -301,7 +330,7 @@ def learn_autocorrelation(state, key, n, label, place):
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
-    follow(state, key, label, made)
+    follow(state, key, label, made, made)
 
 
 @inlined
@@ -317,29 +346,33 @@ def n_before(state, at):
 
 
 @inlined
-def follow(state, key, label, made):
-    """Make a label the last one known, of an event predicted after `made` labels."""
+def follow(state, key, label, made, before):
+    """Make a label the last one known, of an event predicted after `made` labels.
+
+    The season is found by the labels up to number `before`.
+    """
     state.late += LATE_RATE * ((1.0 if made < state.n_learned else 0.0) - state.late)
     rate = max(RUN_RATE, 1.0 / (state.n_learned + 1.0))
     state.change_rate += rate * ((1.0 if label != state.recent[0] else 0.0) - state.change_rate)
-    append_label(state, label, made)
+    append_label(state, label, before)
     state.n_fresh, state.last_key = 0, key
 
 
 @kernel
-def revise(state, labels, made, n):
+def revise(state, labels, n):
     """Compute lift, p' and mixture as they were after other labels."""
-    find_lift(state, labels, made, n)
+    find_lift(state, labels, n)
     combine(state, n)
-    mix(state, labels, made, n)
+    mix(state, labels, n)
 
 
 @kernel
 def remember(state, memory):
-    """Write the previous labels and the number of learned labels to a memory."""
+    """Write the previous labels, the number of learned labels and that of earlier memories to a memory."""
     for k in range(LAGS):
         memory[k] = state.recent[k]
-    memory[LAGS] = state.n_learned
+    memory[LAGS], memory[LAGS + 1] = state.n_learned, state.n_remembered
+    state.n_remembered += 1
     state.n_fresh = min(state.n_fresh + 1, NOTES)
 
 
@@ -353,18 +386,53 @@ def is_current(state):
 
 
 @kernel
-def learn_remembered(state, memory, key, n, label, place):
+def learn_remembered(state, memory, key, n, label, place, ago):
     """Learn the label of an event that was predicted with this memory.
 
-    The arguments are as for `learn_autocorrelation`. Named classes are the current ones, because a memory contains only
-    labels.
+    `ago` is the label one season ago, as stored at the prediction. The other arguments are as for
+    `learn_autocorrelation`. Named classes are the current ones, because a memory contains only labels.
     """
     made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
     if n >= 2 and place < n:
-        revise(state, memory, made, n)
-        learn_mixture(state, memory, made, n, place)
+        state.ago = ago if made > 0 else first_season_label(state)
+        revise(state, memory, n)
+        learn_mixture(state, memory, n, place)
+        if made == 0:
+            judge_season(state, place)
     count_label(state, memory, label, LAGS)
-    follow(state, key, label, made)
+    follow_memories(state, memory[LAGS + 1] + 1)
+    follow(state, key, label, made, state.n_learned)
+
+
+@inlined
+def follow_memories(state, n):
+    """Update the number of memories up to the event of the last label, and their number per label."""
+    n = max(min(n, state.n_remembered), state.n_followed)
+    if state.n_followed > 0:
+        step = min(max(float(n - state.n_followed), 1.0), MOST_STRIDE)
+        state.stride += STRIDE_RATE * (step - state.stride)
+    state.n_followed = n
+
+
+@inlined
+def n_waiting(state):
+    """Return the number of labels expected between the last label and that of an event predicted now.
+
+    It is smaller than the number of memories where events are predicted several times, or some never get a label.
+    """
+    return (state.n_remembered - state.n_followed) // int(state.stride + 0.5)
+
+
+@inlined
+def judge_season(state, place):
+    """Let the accuracy of the label one season ago be its gain over the current vote, at most FIRST_GAIN.
+
+    This applies to events predicted before the first label, which have no stored answers.
+    """
+    answers = state.answers
+    gain = (1.0 if answers[BY_SEASON] == place else 0.0) - (1.0 if answers[BY_VOTE] == place else 0.0)
+    state.season_gain += answer_rate(state) * (gain - state.season_gain)
+    state.accuracies[BY_SEASON] = min(max(state.season_gain, 0.0), FIRST_GAIN)
 
 
 @inlined
@@ -377,12 +445,12 @@ def same_labels(state, at):
 
 
 @kernel
-def learn_mixture(state, labels, made, n, place):
+def learn_mixture(state, labels, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
     follow_shares(state.mixed_shares, state.mixtures[:, place])
     follow_pool(state, place)
-    learn_shares(state, labels, made, n, place)
+    learn_shares(state, labels, n, place)
 
 
 @inlined
@@ -422,5 +490,10 @@ def learn_answers(state, place):
 @inlined
 def learn_answer(state, i, is_right):
     """Update the accuracy of answer i."""
-    rate = max(1.0 / ANSWER_WINDOW, 1.0 / (state.n_learned + ANSWER_CAUTION))
-    state.accuracies[i] += rate * ((1.0 if is_right else 0.0) - state.accuracies[i])
+    state.accuracies[i] += answer_rate(state) * ((1.0 if is_right else 0.0) - state.accuracies[i])
+
+
+@inlined
+def answer_rate(state):
+    """Return the rate of the accuracies of answers."""
+    return max(1.0 / ANSWER_WINDOW, 1.0 / (state.n_learned + ANSWER_CAUTION))

@@ -77,6 +77,7 @@ FIELDS: dict[str, SchemaEntry] = {
     "history": Array(("notes",), "labels learned, a ring buffer", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
     "agreement": Array(("notes",), "decayed share of labels that equal the one a lag ago", saved=True, bounds=_SHARE),
     "season": Number("lag of the season, 0 if none is found", i64, saved=True, bounds=(0.0, MOST_SEASON)),
+    "ago": Number("label one season before the current event, -1 if there is none", i64, start=-1),
     "repeated": Array(("predictors",), "decayed count of labels that LAST or SEASON named", saved=True, bounds=_COUNT),
     "changed": Array(("predictors",), "decayed count of other labels", saved=True, bounds=_COUNT),
     "shares": Array(
@@ -96,17 +97,15 @@ FIELDS: dict[str, SchemaEntry] = {
 
 
 @kernel
-def expect(state, labels, made, n):
-    """Predict the label of an event from the labels before it, among the n classes voted on.
+def expect(state, labels, n):
+    """Predict the label of an event among the n classes voted on.
 
     The mixture goes to `expected`, the class frequencies to `base`.
 
     Parameters
     ----------
     labels
-        The previous labels, the last one first.
-    made
-        Number of labels known at the prediction of the event.
+        The previous labels, the last one first. The label one season ago is `ago`.
     """
     base, rows, shares, expected = state.base, state.predicted, state.shares, state.expected
     evenly, contexts = rows[LAST_EVENLY], rows[CONTEXTS]
@@ -119,7 +118,7 @@ def expect(state, labels, made, n):
     last = place_in(state, labels[0], n)
     repeat(state, LAST, last, base, n)
     repeat(state, LAST_EVENLY, last, evenly, n)
-    repeat(state, SEASON, place_in(state, season_label(state, made), n), base, n)
+    repeat(state, SEASON, place_in(state, state.ago, n), base, n)
     for c in range(n):
         total = 0.0
         for j in range(PREDICTORS):
@@ -224,10 +223,27 @@ def place_in(state, label, n):
 
 
 @inlined
-def season_label(state, made):
-    """Return the label one season before the event, or -1."""
-    at = made - state.season
+def season_label(state, made, waiting):
+    """Return the last known label of the same phase of the season, or -1.
+
+    Parameters
+    ----------
+    made
+        Number of labels known at the prediction of the event.
+    waiting
+        Number of events before it whose labels were not known.
+    """
+    season = max(state.season, 1)
+    at = made - season + waiting % season
     return state.history[at % NOTES] if state.season > 0 and at >= max(0, state.n_learned - NOTES) else -1
+
+
+@inlined
+def first_season_label(state):
+    """Return the label of the phase of the next label in the first season of the history, or -1."""
+    season, n = max(state.season, 1), state.n_learned
+    lag = min(n, NOTES) // season * season
+    return state.history[(n - lag) % NOTES] if state.season > 0 and lag > 0 else -1
 
 
 @inlined
@@ -247,11 +263,11 @@ def share_of(state, row, label, n):
 
 
 @kernel
-def learn_shares(state, labels, made, n, place):
+def learn_shares(state, labels, n, place):
     """Update the mixture with the class at `place`, directly after `expect`."""
     rows, shares = state.predicted, state.shares
     follow_shares(shares, rows[:, place])
-    last, ago = place_in(state, labels[0], n), place_in(state, season_label(state, made), n)
+    last, ago = place_in(state, labels[0], n), place_in(state, state.ago, n)
     if last >= 0:
         count_repeat(state, LAST, last == place)
         count_repeat(state, LAST_EVENLY, last == place)
@@ -311,7 +327,7 @@ def count_label(state, labels, label, lags):
 def append_label(state, label, made):
     """Make a label the last one known.
 
-    `made` is the number of labels known at the prediction of its event.
+    The season is found by the lags from the first `made` labels.
     """
     if (uint(state.n_learned) * uint(0x9E3779B97F4A7C15)) >> uint(61) == 0:
         find_season(state, label, made)

@@ -84,7 +84,7 @@ def name_classes(state, block, k):
             if terms[uint(c)] >= least:
                 name_class(state, c)
     if state.uses_autocorrelation:
-        for c in (labels.recent[0], season_label(labels, labels.n_learned)):
+        for c in (labels.recent[0], season_label(labels, labels.n_learned, labels.waiting)):
             if c >= 0:
                 name_class(state, c)
     for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):

@@ -39,6 +39,7 @@ from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import (
     ANSWERS,
     is_current,
+    n_waiting,
     remember,
     weigh,
 )
@@ -251,7 +252,9 @@ def vote_on(state, block, batch, k, cached):
     row, i = block.rows[k], block.first + k
     late = late_at(batch, i)
     if not cached:
-        state.autocorrelation.weight = lift_weight(state, batch, row, late)
+        labels = state.autocorrelation
+        labels.weight = lift_weight(state, batch, row, late)
+        labels.waiting = n_waiting(labels) if late >= 0 and row.label < 0 else 0
         find_proba(state, block, k)
     if late >= 0 and row.label < 0:
         remember_votes(state, batch.memories[late])

@@ -12,8 +12,8 @@ import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.ensemble import blend
 from streamsvm.ensemble.classifier import EFFORTS
-from streamsvm.ensemble.label_autocorrelation import MEMORY
 from streamsvm.ensemble.members import HEADS, MEMBERS
+from streamsvm.ensemble.notes import LAGS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
@@ -241,8 +241,8 @@ def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
         model.learn_many(X[:300], y[:300])
         memory = np.zeros((1, model.memory_size), np.int64)
         model.run_batch(X[300:], [None], memories=memory, apart=np.array([1]))
-        assert memory[0, MEMORY - 1] == 300
-        memory[0, MEMORY - 1] = made
+        assert memory[0, LAGS] == 300
+        memory[0, LAGS] = made
         model.run_batch(X[300:], y[300:], memories=memory, apart=np.array([1]))
         states.append(snapshot(model))
     assert states[0] == states[1]

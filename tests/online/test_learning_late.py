@@ -9,10 +9,15 @@ from streamsvm import StreamSVMClassifier
 from tests.learners import NOTES, arrays_of, assert_same_knowledge, knowledge
 
 
-def learn_late(model, X, y, delay, cut=512):
-    """Return predictions with labels a number of events late, in batches of `cut` rows."""
+def learn_late(model, X, y, delay, cut=512, *, first=0, every=1, together=1):
+    """Return predictions with labels a number of events late, in batches of `cut` rows.
+
+    One in `every` events from `first` on is labelled. Their labels arrive `together` at once.
+    """
     memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
-    order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
+    arrives = [i // together * together + together - 1 + delay for i in range(n)]
+    order = [(i, False) for i in range(n)] + [(i, True) for i in range(first, n, every)]
+    order.sort(key=lambda at: (arrives[at[0]] if at[1] else at[0], at[1], at[0]))
     predicted = np.zeros(n, np.int64)
     for start in range(0, len(order), cut):
         at, learns = map(np.array, zip(*order[start : start + cut], strict=True))
@@ -88,3 +93,28 @@ def test_many_classes_are_learned_late_by_what_is_remembered():
     assert_same_knowledge(cut_ones, late_ones)
     for predicted in (expected, found):
         assert np.mean(predicted[700:] == y[700:]) > 0.9
+
+
+LATE_LABELS = [{"delay": 300}, {"delay": 300, "first": 10}, {"delay": 250, "together": 50}, {"delay": 301, "every": 2}]
+
+
+@pytest.mark.parametrize("late", LATE_LABELS)
+def test_a_season_is_predicted_soon_after_the_first_late_label(late):
+    X, y = np.random.default_rng(9).normal(size=(750, 2)), [i % 24 for i in range(750)]
+    model = StreamSVMClassifier(effort="low")
+    predicted = learn_late(model, X, y, **late)
+    soon = slice(450, None, late.get("every", 1))  # before labels of predictions arrive
+    np.testing.assert_array_equal(np.array(model.classes_)[predicted[soon]], y[soon])
+
+
+def test_a_season_that_ends_before_its_labels_arrive_costs_little():
+    """Labels follow a season at first, and the features from then on."""
+    rng = np.random.default_rng(10)
+    X, n = rng.normal(size=(2_000, 2)), 2_000
+    y = np.where(np.arange(n) < 300, np.arange(n) % 6, np.where(X[:, 0] > 0.0, 1, 0)).tolist()
+    right = []
+    for uses in (True, False):
+        model = StreamSVMClassifier(effort="low", label_autocorrelation=uses)
+        predicted = learn_late(model, X, y, 250)
+        right.append(np.sum(np.array(model.classes_)[predicted[600:]] == np.array(y)[600:]))
+    assert right[0] > right[1] - 125  # half of the events of a delay
