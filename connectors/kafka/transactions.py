@@ -257,7 +257,7 @@ class Transactions:
     def _take_back(self, *, reject: bool) -> None:
         """Put the records of the transaction back in front of those that wait."""
         waiting = [*(stretch[:3] for stretch in self._sent), *((tp, *rows) for tp, rows in self._rows.items())]
-        self._sent, self._rows, self._size = [], {}, 0
+        self._sent, self._rows = [], {}
         for tp, keys, values in waiting:
             excluded = self.exclude[tp.topic](keys, values) if reject else set()
             rows = [i for i in range(len(values)) if i not in excluded]
@@ -283,7 +283,7 @@ class Transactions:
         gone = self.brokers.gone(sinks if source is None else [*sinks, source])
         if gone is None:
             return
-        if gone == source and gone not in sinks:
+        if gone not in sinks:
             raise ConnectorError(
                 f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, no longer exists; what "
                 "was learned is in the checkpoint or the saved model. Where it is recreated, start over with --reset",

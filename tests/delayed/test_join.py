@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.events import LateLabels, SparseRows
+from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import Costs
 from streamsvm.decide.decisions import Decisions
@@ -430,13 +431,18 @@ def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> N
 
 
 @pytest.mark.parametrize("n_classes", [0, 2])
-def test_each_byte_of_an_event_counts(n_classes: int) -> None:
-    """A row of two numbers, a key, two words of memory, decision, alarm, and the probabilities of known classes."""
+def test_each_byte_of_an_event_counts(n_classes: int, tmp_path: Path) -> None:
+    """A row of two numbers, a key, two words of memory, decision, alarm, and the probabilities of known classes.
+
+    A restored store counts the bytes of its events.
+    """
     size, ops = 16 + 8 + 8 * (2 + 2 + n_classes), [("label", 100 + i, 0, i) for i in range(n_classes)]
     ops += [("event", i, 0, 0) for i in range(10)]
     for spare in (0, -1):
-        store = Store(most_bytes=len(ops) * SLOT_BYTES + 10 * size + spare)
-        run(Join(store, Unsure()), ops, 3)
+        before, store = (Store(most_bytes=len(ops) * SLOT_BYTES + 10 * size + spare) for _ in range(2))
+        run(Join(before, Unsure()), ops[:6], 3)
+        store.restore(*before.state(tmp_path), tmp_path)
+        run(Join(store, Unsure()), ops[6:], 3)
         assert store.counts["dropped"] == -spare
 
 
@@ -447,9 +453,10 @@ def test_decisions_do_not_depend_on_how_events_come(wait: int | None) -> None:
     ops[1::2] = [("label", i - dice.choice([0, 0, 1, 4, 15]), i, dice.randrange(2)) for i in range(75)]
     for chunk in (1, 13, 150):
         sets, costs = ConformalSets(0.8), Costs(class_weight="balanced", abstain=0.4)
-        join = Join(Store(wait_ms=wait), Unsure(), decisions=Decisions(sets=sets, costs=costs))
-        joined = run(join, ops, chunk)
-        found.append((joined, {name: part.tolist() for name, part in sets.state().items()}, costs.counts.tolist()))
+        decisions = Decisions(sets, costs, Alarms("share", 0.2), "c0")
+        joined = run(Join(Store(wait_ms=wait), Unsure(), decisions=decisions), ops, chunk)
+        states = [part.state() for part in (sets, decisions.alarms) if part is not None]
+        found.append((joined, [[part.tolist() for part in state.values()] for state in states], costs.counts.tolist()))
     assert found[0] == found[1] == found[2]
     assert {how for *_, how in found[0][0][1]} == {"in time"} | ({"late"} if wait else set())
 

@@ -134,10 +134,10 @@ def test_records_are_sent_in_large_batches_or_at_the_commit(cluster):
     assert not producer.is_open
     add(made, b"x")
     assert [(len(keys), len(values), now) for _, keys, values, now in producer.sent] == [(1, 1, 1700), (1, 1, 1700)]
-    add(made, b"last")
+    add(made, b"l" * ((1 << 18) - 1))
     assert len(producer.sent) == 2
     made.commit()
-    assert [len(value) for value in cluster.log] == [(1 << 18) - 1, 1, 4]
+    assert [len(value) for value in cluster.log] == [(1 << 18) - 1, 1, (1 << 18) - 1]
     assert cluster.commits == 1
     made.commit()  # nothing is left
     assert cluster.commits == 1
@@ -362,6 +362,17 @@ def test_the_last_sink_closes_the_producer(cluster):
     idle = begun(cluster)
     idle.close()
     assert (cluster.n_aborted, cluster.n_left) == (1, 2)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0.0, 5.0), (3.0, 2.0), (9.0, 0.0)])
+def test_a_commit_is_waited_for_when_the_producer_is_closed_but_not_beyond_the_end_of_the_run(cluster, seconds, left):
+    made = begun(cluster)
+    made.hurry()
+    cluster.now += seconds
+    made._commit = commit = mock.Mock()
+    made.close()
+    commit.wait.assert_called_once_with(left)
+    assert (cluster.n_aborted, cluster.n_left) == (0, 1)
 
 
 def test_a_resumed_run_claims_the_mark_once(cluster):
