@@ -335,10 +335,11 @@ def main() -> None:
         source = (ROOT / path).read_text()
         found = list(enumerate(mutants(source)))
         chosen = random.Random(given.seed).sample(found, min(given.sample or len(found), len(found)))
+        chosen = chosen if given.only is None else [found[given.only]]
         n_survivors = 0
         with tempfile.TemporaryDirectory() as folder:
             trial = Trial(Path(folder, "copy"), path, tests)
-            for n, changed in [found[given.only]] if given.only is not None else sorted(chosen):
+            for n, changed in sorted(chosen):
                 if trial.passes(changed):
                     n_survivors += 1
                     print(f"  {name} {n} survives\n{changed_lines(source, changed)}", flush=True)

@@ -55,7 +55,6 @@ class WrittenRows:
     def __init__(self, brokers: Brokers, topic: str, columns: Sequence[str]) -> None:
         self._brokers, self._name, self._topic, self._columns = brokers, brokers.name, topic, tuple(columns)
         self._rows: set[Identity] = set()
-        self._since: dict[str, int] = {}
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[tuple[Any, list[Any]]]:
@@ -86,7 +85,7 @@ class WrittenRows:
 
     def read(self, since: Mapping[str, int]) -> None:
         """Read the rows committed after these offsets."""
-        self._since = dict(since)
+        self._since: dict[str, int] = dict(since)
         with self._consumer() as (consumer, tps), talking(self._name, "what was written cannot be read"):
             ends = consumer.end_offsets(tps)
             left = {tp for tp in tps if ends[tp] > int(since.get(str(tp.partition), 0))}

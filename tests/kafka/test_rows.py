@@ -174,9 +174,10 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
     sink.write({"id": ["c"], "score": [1]})
     sink.flush()
     cluster.records += [("out", 2, None, value) for value in (b"no json", b'{"other": 1}', None, b"3")]
-    again = opened(setting=setting)
+    again = opened(setting=setting, request_timeout_ms="5000", linger_ms="3")
     again.rewind(begin)
-    assert cluster.settings["isolation_level"] == "read_committed"
+    reading = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
+    assert cluster.settings == reading | {"request_timeout_ms": 5000}  # not the options of producers
     assert again.position == begin  # while rows that are there may come
     again.write({"id": ["a", "d"], "day": [1, 1]})
     again.write({"id": ["b", "c"]})
