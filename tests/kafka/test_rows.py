@@ -32,7 +32,7 @@ class Events(KafkaSource):
 
 
 class Consumer:
-    """A consumer of the committed records, one at a time; the last one of each partition ends a transaction."""
+    """A consumer of the committed records, one of each partition at a time."""
 
     def __init__(self, cluster, partitions):
         self.cluster, self.at, self.partitions = cluster, {}, partitions
@@ -45,7 +45,7 @@ class Consumer:
         return self.partitions
 
     def end_offsets(self, tps):
-        return {tp: len(found) + 1 if (found := self.records(tp)) else 0 for tp in tps}
+        return {tp: len(self.records(tp)) for tp in tps}
 
     def assign(self, tps):
         self.at = dict.fromkeys(tps, 0)
@@ -181,14 +181,17 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
     assert again.position == begin  # while rows that are there may come
     again.write({"id": ["a", "d"], "day": [1, 1]})
     again.write({"id": ["b", "c"]})
-    assert again.position["ends"]["2"] >= 5
+    assert again.position["ends"]["2"] >= 4
     again.write({"id": ["a"], "day": [1]})
     again.flush()
     found = [json.loads(value).get("id") for *_, value in cluster.records if value and value[:6] == b'{"id":']
     assert sorted(found) == ["a", "a", "b", "c", "d"]
+    position = again.position
+    again.write({"id": ["e"], "day": [1]})
+    again.flush()
     late = opened(setting=setting)
-    late.rewind(again.position)
-    assert late._written._rows == set()
+    late.rewind(position)
+    assert late._written._rows == {("e", 1)}
     assert cluster.n_closed >= 4
 
 
