@@ -117,7 +117,16 @@ def is_replaceable(path: str) -> bool:
         return all(any(map(are_results, _names_of_part(part))) for part in parts)
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True
-    return any(map(are_results, names_in(path)))
+    return any(map(are_results, names_in(path))) or _is_void(path)
+
+
+def _is_void(path: str) -> bool:
+    """Return whether a compressed file contains nothing, as one of a run that was killed early."""
+    try:
+        with contextlib.closing(open_bytes(path)) as stream:
+            return stream.read(0.0) is None and (stream.damage is None or stream.damage.endswith("is truncated"))
+    except ConnectorError:
+        return False
 
 
 def names_in(path: str) -> list[list[str]]:

@@ -256,7 +256,7 @@ class Drained(Watch):
 
     def _watch(self) -> None:
         with consumer(self._app, self._app.config.consumer_group) as client:
-            for growth in self._moved.growths:
+            for growth in self._moved.growths[self._done :]:
                 for topic, ends in growth.ends.items():
                     if not self._taken(client, topic, dict(enumerate(ends))):
                         return

@@ -114,7 +114,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def __init__(self, app: Application) -> None:
         self._app, self._over = app, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._watch_on, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -123,6 +123,16 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+    def _watch_on(self) -> None:
+        """Watch, again after errors of brokers."""
+        is_over = False
+        while not is_over:
+            try:
+                self._watch()
+                return
+            except (KafkaException, UnreachableError):  # the engine reports brokers that stay away
+                is_over = self._over.wait(_LOOK_S)
 
     def _watch(self) -> None:
         raise NotImplementedError
@@ -141,12 +151,14 @@ class Ending(Watch):
 
     def __init__(self, app: Application, topics: Sequence[str]) -> None:
         super().__init__(app)
-        self._topics = topics
+        self._topics, self._ends = topics, dict[str, list[int]]()
 
     def _watch(self) -> None:
         with consumer(self._app, self._app.config.consumer_group) as client:
             for topic in self._topics:  # in order: when the source is done, all repartitioned records exist
-                if not self._taken(client, topic, dict(enumerate(ends(client, topic, partitions(self._app, topic))))):
+                if topic not in self._ends:
+                    self._ends[topic] = ends(client, topic, partitions(self._app, topic))
+                if not self._taken(client, topic, dict(enumerate(self._ends[topic]))):
                     return
         while not self._over.is_set():  # repeated, because an application that is still starting ignores it
             self._app.stop()

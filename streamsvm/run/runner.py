@@ -122,7 +122,7 @@ class Runner:
         self._progress = BatchProgress(self.source.position)
         self._begin()
         self._notes = Notes(report.source, report.metrics, learns=self.config.learn)
-        report.learner, report.late = self._learner, self._stage if isinstance(self._stage, JoinStage) else None
+        report.learner = self._learner
         began = working_time()
         self._saved = (report.metrics.taken, time.perf_counter())
         try:
@@ -348,6 +348,7 @@ class Runner:
             JoinStage(learner, decisions, config, pieces) if is_late else PredictStage(learner, decisions, config)
         )
         self._stateful |= {"late": self._stage} if is_late else {}
+        self.report.late = self._stage if isinstance(self._stage, JoinStage) else None
 
     def _resume(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
         states = snapshot.states

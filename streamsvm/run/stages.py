@@ -274,7 +274,8 @@ class JoinStage:
 
     def close(self) -> None:
         """Close the files of pending events, which otherwise take room until they are collected as garbage."""
-        self.store.segments.all.clear()
+        for segment in self.store.segments.all:
+            segment.data = b""
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""

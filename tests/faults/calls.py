@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import shutil
@@ -101,6 +102,8 @@ class Trial:
             done = self.scenario.command(place, first=True)
         if not failure.at:
             return False
+        if still_open(place):
+            gc.collect()  # the traceback of an error may refer to memory-mapped arrays
         assert (left := still_open(place)) == [], f"not closed: {left}"
         said = [line for line in done.stderr.splitlines() if line.startswith("streamsvm: error: ")]
         assert done.returncode in ((1, 2) if said else (0,)), f"{done.returncode}, {done.stderr}"

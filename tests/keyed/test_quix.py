@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -25,16 +26,17 @@ from kafka import KafkaConsumer
 from quixstreams.exceptions import PartitionAssignmentError
 
 from connectors.columns.nested import Flattening
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.notices import Notices
 from connectors.options import Options
 from streamsvm import CPMClassifier
 from streamsvm.cli.per_key import _connection
 from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
+from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
-from streamsvm.keyed.topics import partitions
+from streamsvm.keyed.topics import Ending, partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.errors import raises
@@ -307,6 +309,25 @@ def test_a_full_disk_and_another_model_are_refused_and_change_nothing(broker, to
     done = run(*given, timeout=100)
     assert done.returncode == 0, done.stderr
     assert faults(Expected(records), broker, *topics[1:], "one-model") == []
+
+
+def test_a_worker_ends_at_the_end_although_brokers_were_away_for_a_moment(monkeypatch):
+    answers = iter([UnreachableError("no broker"), 2, KafkaException("no answer"), 2])
+
+    def found(*_):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    stopped = threading.Event()
+    app = SimpleNamespace(config=SimpleNamespace(consumer_group="g"), stop=stopped.set)
+    monkeypatch.setattr(topics_module, "consumer", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(topics_module, "partitions", found)
+    monkeypatch.setattr(topics_module, "ends", lambda client, topic, n: [5] * n)
+    monkeypatch.setattr(topics_module, "goes_on", lambda *_: False)
+    with Ending(app, ["events", "labels"]):
+        assert stopped.wait(20)
 
 
 def test_the_lag_after_a_start_is_from_what_is_committed():

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,12 @@ def test_null_takes_everything() -> None:
 def test_wrong_configuration_stops_at_once(tmp_path: Path, url: str, reason: str, option: str) -> None:
     with raises(ConnectorError, reason=reason, option=option):
         open_sink(str(tmp_path / url))
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst", "lz4"])
+def test_a_compressed_output_of_a_run_that_was_killed_early_is_replaced(suffix: str, tmp_path: Path) -> None:
+    with contextlib.closing(open_sink(str(tmp_path / f"out.csv.{suffix}"))) as sink:
+        sink.write({"line": [1], "prediction": ["a"], "score": [0.5]})
+        shutil.copy(tmp_path / f"out.csv.{suffix}", tmp_path / f"left.csv.{suffix}")
+    with contextlib.closing(open_sink(str(tmp_path / f"left.csv.{suffix}"))) as sink:
+        sink.check_replaced()
