@@ -44,7 +44,7 @@ _KERNELS = (
     *("budgeted.kernels", "budgeted.vectors", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )
-_ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join", "delayed.single_join"),)
+_ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join", "delayed.single_join", "monitor.kernels"),)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
@@ -98,7 +98,7 @@ def load(path: str | os.PathLike[str]) -> Saved:
 
 
 def entry_points(everything: bool) -> list[EntryPoint]:
-    """Return the entry points of all learners; `everything` adds prediction sets and late labels."""
+    """Return the entry points of all learners; `everything` adds prediction sets, late labels and monitors."""
     names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
     return [entry for module in modules for entry in module.ENTRY_POINTS.values()]
@@ -115,7 +115,7 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     jobs
         Number of processes. None: the environment variable STREAMSVM_JOBS, else the number of cores.
     everything
-        Whether to compile the kernels of prediction sets and late labels, too.
+        Whether to compile the kernels of prediction sets, late labels and monitors, too.
 
     Returns
     -------

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
 from streamsvm.monitor.bounds import Counts, Floats
+from streamsvm.monitor.kernels import BLOCK, compiled
 from streamsvm.monitor.profile import (
     ABOVE,
     BELOW,
@@ -30,13 +31,11 @@ from streamsvm.monitor.profile import (
     WIDTH,
     ColumnProfile,
 )
-from streamsvm.monitor.tally import BLOCK
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Texts: TypeAlias = "NDArray[Any]"
 """Objects: str, and None for other cells."""
 
-_LARGEST = 1e30  # bound of sums, which have 32 bits
 _LONGEST = 256  # longer texts are unseen values
 # Quantiles of the values, and of the different values: columns with a few frequent values also have cuts elsewhere.
 _LEVELS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99, 0.998)
@@ -47,10 +46,9 @@ _SPLIT = 0.2  # least share on each side of the cut near the median, and inside 
 _SHAPES = str.maketrans(string.digits + string.ascii_letters, "0" * 10 + "a" * 52)
 
 Words: TypeAlias = "NDArray[np.uint64]"
-"""Bits of events, one word per block."""
+"""Bits of events, one row per block."""
 N_EDGES = N_CUTS + 2
 MOST_RELATIONS = 320  # ten columns have 300
-_CELLS = 1 << 18  # comparisons at a time, so that they stay in the processor cache
 
 
 def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile | None:
@@ -173,38 +171,26 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
 
     Returns
     -------
-    counts : ndarray of shape (n_columns, n / BLOCK, WIDTH)
-    words : ndarray of shape (2 * n_columns + 1, n / BLOCK)
+    counts : ndarray of shape (n / BLOCK, n_columns, WIDTH)
+    words : ndarray of shape (n / BLOCK, 2 * n_columns + 1)
         One bit per event: for each column whether the number is at most the median, and whether it is between the
-        quartiles; and a row of zeros.
+        quartiles; and a column of zeros.
     """
     d, n = numbers.shape
-    counts, words = np.zeros((d, n // BLOCK, WIDTH), np.float32), np.zeros((2 * d + 1, n // BLOCK), np.uint64)
-    step = max(1, _CELLS // (N_EDGES * n))
-    for start in range(0, d, step):
-        part = slice(start, start + step)
-        # One comparison per edge and value is faster than a binary search, because it uses SIMD and does not branch.
-        bits = _packed(numbers[part, None] <= bins.edges[part, :, None])
-        median, low, high = bits[np.arange(len(bits)), bins.splits[part].T]
-        rows = words[2 * start : 2 * (start + len(bits))]
-        rows[::2], rows[1::2] = median, low ^ high
-        up_to = np.bitwise_count(bits)
-        counts[part, :, :N_CUTS] = up_to[:, 1:-1].swapaxes(1, 2)
-        counts[part, :, BELOW], counts[part, :, ABOVE] = up_to[:, 0], up_to[:, -1] - up_to[:, -2]
-        counts[part, :, MISSING] = BLOCK - up_to[:, -1]
-    counts[:, :, REPEATS] = count_bits(numbers == np.concatenate([previous[:, None], numbers[:, :-1]], axis=1))
-    counts[:, :, TOTAL] = _sums(numbers.reshape(d, n // BLOCK, BLOCK))
+    counts, words = np.zeros((n // BLOCK, d, WIDTH), np.float32), np.zeros((n // BLOCK, 2 * d + 1), np.uint64)
+    table = counts.reshape(len(counts), d * WIDTH)
+    compiled("count_numbers")(np.ascontiguousarray(numbers), previous, bins.edges, bins.splits, table, words)
     others = {c: _are_texts(own) for c, own in texts.items() if c not in bins.codes}
     for c, codes in bins.codes.items():
-        counts[c] = 0.0
-        _count_texts(codes, shapes_of(texts.get(c)) if c in bins.times else texts.get(c), counts[c])
+        counts[:, c] = 0.0
+        _count_texts(codes, shapes_of(texts.get(c)) if c in bins.times else texts.get(c), counts[:, c])
         others[c] = ~np.isnan(numbers[c])
     for c, other in others.items():
-        counts[c, :, TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
-        counts[c, :, MISSING] -= counts[c, :, TYPE]
+        counts[:, c, TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
+        counts[:, c, MISSING] -= counts[:, c, TYPE]
     for c in bins.times:  # another format is another type
-        counts[c, :, TYPE] += counts[c, :, UNSEEN]
-        counts[c, :, UNSEEN] = 0.0
+        counts[:, c, TYPE] += counts[:, c, UNSEEN]
+        counts[:, c, UNSEEN] = 0.0
     return counts, words
 
 
@@ -229,20 +215,10 @@ def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Counts) -> 
     counts[:, : ABOVE + 1], counts[:, MISSING] = cells[:, : ABOVE + 1], cells[:, ABOVE + 1]
 
 
-def _sums(blocks: Floats) -> Floats:
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums: Floats = blocks.sum(axis=2)
-        bad = ~np.isfinite(sums)
-        if bad.any():
-            finite = np.where(np.isfinite(blocks[bad]), blocks[bad], 0.0)
-            sums[bad] = np.clip(finite, -_LARGEST, _LARGEST).sum(axis=1)
-    return np.clip(sums, -_LARGEST, _LARGEST)
-
-
 def count_odd(words: Words, relations: Ints) -> Counts:
-    """Count the events per block for which an odd number of bits is set, shape (n_relations, n_blocks, 1)."""
-    first, second, third = (words.take(bits, 0) for bits in relations.T)
-    counts: Counts = np.bitwise_count(first ^ second ^ third).astype(np.float32)
+    """Count the events per block for which an odd number of bits is set, shape (n_blocks, n_relations, 1)."""
+    counts: Counts = np.empty((len(words), len(relations)), np.float32)
+    compiled("count_relations")(words, relations, counts)
     return counts[:, :, None]
 
 
@@ -270,15 +246,6 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
                 bits = sorted(2 * c + (i >= n) for i, c in enumerate(columns))
                 found[tuple([*bits, -1][:3])] = None
     return np.array(sorted(found, key=lambda bits: (bits[-1] >= 0, bits)), np.int64).reshape(-1, 3)
-
-
-def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Count true values per block."""
-    return np.bitwise_count(_packed(bits))
-
-
-def _packed(bits: NDArray[np.bool_]) -> Words:
-    return np.packbits(bits, axis=-1).view(np.uint64)
 
 
 # Descriptions ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from streamsvm.monitor.bins import (
 )
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
+from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import (
     BELOW,
     GROUPS,
@@ -36,7 +37,7 @@ from streamsvm.monitor.profile import (
     RelationProfile,
 )
 from streamsvm.monitor.reading import join_cells
-from streamsvm.monitor.tally import BLOCK, Tally, window_sizes
+from streamsvm.monitor.tally import Tally, window_sizes
 from streamsvm.names import shown
 
 logger = logging.getLogger("streamsvm")
@@ -173,21 +174,24 @@ class Columns:
     def _take_part(self, numbers: Floats, texts: Mapping[int, Texts]) -> tuple[list[FeatureAlarm], int]:
         """Take blocks during which no column changes its phase; return alarms and the number of events taken."""
         counts, words = count_blocks(self.bins, numbers, texts, self.previous)
-        closed, children = self.tally.close(counts)
-        beyond = [self.tally.beyond(windows, s) for s, windows in enumerate(closed)]
-        relation_closed, relation_children = self.relation_tally.close(count_odd(words, self.relations))
-        relation_beyond = [self.relation_tally.beyond(windows, s)[:, :, 0] for s, windows in enumerate(relation_closed)]
-        if self.relearns:
-            flags = [found.any(axis=(0, 2)) for found in beyond] + [found.any(axis=0) for found in relation_beyond]
-            ends = np.concatenate([w.ends[own] for w, own in zip([*closed, *relation_closed], flags, strict=True)])
-            n = (int(ends.min(initial=1 << 40)) - self.block) * BLOCK
-            if n < numbers.shape[1]:
-                return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
-        alarms = compare(self, closed, beyond) + compare_relations(self, relation_closed, relation_beyond)
-        alarms.sort(key=lambda alarm: alarm.event)
-        self._add_examples(alarms, numbers, texts)
-        self.tally.commit(closed, children)
-        self.relation_tally.commit(relation_closed, relation_children)
+        closing, of_relations = self.tally.close(counts), self.relation_tally.close(count_odd(words, self.relations))
+        alarms: list[FeatureAlarm] = []
+        is_changed = self.watches.is_changed.any() or self.relation_watches.is_changed.any()
+        if is_changed or closing.exceeds or of_relations.exceeds:
+            beyond = self.tally.beyond(closing)
+            relation_beyond = [found[:, :, 0] for found in self.relation_tally.beyond(of_relations)]
+            closed, relation_closed = closing.windows, of_relations.windows
+            if self.relearns:
+                flags = [found.any(axis=(0, 2)) for found in beyond] + [found.any(axis=0) for found in relation_beyond]
+                ends = np.concatenate([w.ends[own] for w, own in zip([*closed, *relation_closed], flags, strict=True)])
+                n = (int(ends.min(initial=1 << 40)) - self.block) * BLOCK
+                if n < numbers.shape[1]:
+                    return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
+            alarms = compare(self, closed, beyond) + compare_relations(self, relation_closed, relation_beyond)
+            alarms.sort(key=lambda alarm: alarm.event)
+            self._add_examples(alarms, numbers, texts)
+        self.tally.commit(closing)
+        self.relation_tally.commit(of_relations)
         self.previous = numbers[:, -1].copy()
         for c, kept in self.first.items():
             kept.append((numbers[c].copy(), texts.get(c)))
@@ -250,7 +254,7 @@ class Columns:
             bins = Bins()
             bins.put(0, profile)
             counts, _ = count_blocks(bins, numbers[None], own, np.full(1, np.nan))
-            self.tally.learn_row(c, counts[0])
+            self.tally.learn_row(c, counts[:, 0])
 
     def _begin_relations(self) -> None:
         """Choose relations once, and begin the references of relations whose columns have bins."""

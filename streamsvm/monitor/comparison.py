@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm, Hit
 from streamsvm.monitor.bins import summary
 from streamsvm.monitor.bounds import Floats, log_tail
+from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import (
     ABOVE,
     BELOW,
@@ -24,7 +25,7 @@ from streamsvm.monitor.profile import (
     ColumnProfile,
     RelationProfile,
 )
-from streamsvm.monitor.tally import BLOCK, Closed
+from streamsvm.monitor.tally import Closed
 
 if TYPE_CHECKING:
     from streamsvm.monitor.columns import Columns

@@ -19,6 +19,7 @@ from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.comparison import states
+from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import Profile
 from streamsvm.monitor.reading import Cells, Part, parts_of
 from streamsvm.monitor.saving import (
@@ -30,7 +31,6 @@ from streamsvm.monitor.saving import (
     restored_open,
 )
 from streamsvm.monitor.sliding import SlidingColumns
-from streamsvm.monitor.tally import BLOCK
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
 
 MOST_ALARMS = 1000

@@ -13,7 +13,8 @@ import numpy as np
 
 from streamsvm.models.archive import DAMAGED, ArchiveError, decode_label, encode_label, real, replacing, whole
 from streamsvm.monitor.bounds import Floats
-from streamsvm.monitor.tally import BLOCK, window_sizes
+from streamsvm.monitor.kernels import BLOCK
+from streamsvm.monitor.tally import window_sizes
 
 FORMAT, VERSION = "streamsvm profile", 2
 N_CUTS = 32

@@ -13,10 +13,10 @@ from streamsvm.models.archive import ArchiveError, decode_label, encode_label, r
 from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
 from streamsvm.monitor.columns import Columns
+from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import ColumnProfile, RelationProfile
 from streamsvm.monitor.reading import Cells, Part, join_cells
 from streamsvm.monitor.sliding import SlidingColumns
-from streamsvm.monitor.tally import BLOCK
 
 _TABLES = ("tally", "watches", "relation_tally", "relation_watches")
 

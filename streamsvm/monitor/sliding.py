@@ -11,7 +11,7 @@ from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.columns import Columns
-from streamsvm.monitor.tally import BLOCK
+from streamsvm.monitor.kernels import BLOCK
 
 
 class SlidingColumns(Columns):

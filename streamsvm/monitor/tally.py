@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.monitor.bounds import Counts, Floats, critical_counts
 from streamsvm.monitor.design import design_effects
+from streamsvm.monitor.kernels import BLOCK, RATIO, compiled
 
-BLOCK = 64
-"""Number of events in a block, the smallest window."""
-RATIO = 4
 _NEVER = 1 << 60
 
 
@@ -39,15 +37,40 @@ class Closed:
     ----------
     counts
         Shape (n_rows, n_windows, width).
-    ends
-        Number of blocks from the start of the stream to the end of each window.
+    first, step
+        Number of blocks from the start of the stream to the end of the first window, and between windows.
     n_blocks
         Number of blocks in a window.
     """
 
     counts: Counts
-    ends: NDArray[np.int64]
+    first: int
+    step: int
     n_blocks: int
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Number of blocks from the start of the stream to the end of each window."""
+        return np.arange(self.first, self.first + self.step * self.counts.shape[1], self.step)
+
+
+class Closing(NamedTuple):
+    """Windows that close with some blocks.
+
+    Parameters
+    ----------
+    windows
+        The windows by scale.
+    children, last
+        New values of these attributes of the tally.
+    exceeds
+        Whether any count exceeds its limits, those of windows that reach the reference included.
+    """
+
+    windows: list[Closed]
+    children: Counts
+    last: Counts
+    exceeds: bool
 
 
 class Tally:
@@ -121,43 +144,49 @@ class Tally:
 
     # Windows ----------------------------------------------------------------------------------------------------------
 
-    def close(self, counts: Counts) -> tuple[list[Closed], Counts]:
-        """Return the windows that close with these blocks, and the new state of `children`; changes nothing.
+    def close(self, counts: Counts) -> Closing:
+        """Return the windows that close with these blocks; changes nothing.
 
         Parameters
         ----------
         counts
-            Counts of blocks, shape (n_rows, n_new_blocks, width).
+            Counts of blocks, shape (n_new_blocks, n_rows, width).
         """
-        start, k = self.n_blocks, counts.shape[1]
-        closed = [Closed(counts, np.arange(start + 1, start + k + 1), 1)]
-        children = self.children.copy()
-        new, ends = counts, closed[0].ends
-        for s in range(len(self.sizes) - 1):
-            both, n_blocks = np.concatenate([self.children[s], new], axis=1), RATIO ** (s + 1)
-            children[s] = both[:, both.shape[1] - (RATIO - 1) :]
-            twos = both[:, 1:] + both[:, :-1]
-            sums = twos[:, 2:] + twos[:, :-2]
-            closed.append(Closed(sums, ends, n_blocks))
-            aligned = slice((-ends[0] // (n_blocks // RATIO)) % RATIO if len(ends) else 0, None, RATIO)
-            new, ends = sums[:, aligned], ends[aligned]
-        return closed, children
+        k, n_rows, width = counts.shape
+        n_scales, n_cells = len(self.sizes), n_rows * width
+        closed, plan = [Closed(counts.swapaxes(0, 1), self.n_blocks + 1, 1, 1)], [[k, 0]]
+        first, step, n = self.n_blocks + 1, 1, k
+        for s in range(1, n_scales):
+            size = RATIO**s
+            skipped = -first // step % RATIO  # windows before the first one that is an input of the next scale
+            plan.append([n, skipped])
+            closed.append(Closed(counts, first, step, size))
+            first, step, n = first + skipped * step, size, max(0, (n - skipped + RATIO - 1) // RATIO)
+        sizes = [n for n, _ in plan[1:]]
+        memory = np.empty((sum(sizes) + RATIO - 1 + k, n_cells), np.float32)
+        children, last, table = np.empty_like(self.children), self.last.copy(), (n_scales, n_cells)
+        before, after = (own.reshape(n_scales - 1, (RATIO - 1) * n_cells) for own in (self.children, children))
+        limits = self.low.reshape(table), self.high.reshape(table)
+        close = compiled("close_windows")
+        blocks, last_table = counts.reshape(k, n_cells), last.reshape(table)
+        exceeds = close(blocks, width, before, *limits, np.array(plan), memory, after, last_table)
+        at = 0
+        for own, n in zip(closed[1:], sizes, strict=True):
+            own.counts = memory[at : at + n].reshape(n, n_rows, width).swapaxes(0, 1)
+            at += n
+        return Closing(closed, children, last, exceeds)
 
-    def commit(self, closed: Sequence[Closed], children: Counts) -> None:
+    def commit(self, closing: Closing) -> None:
         """Take windows of `close`: learn from those in a reference."""
-        self.children = children
+        self.children, self.last = closing.children, closing.last
         start = self.n_blocks
         learning = np.flatnonzero((self.learn_from <= start) & (start < self.learn_until))
-        for s, windows in enumerate(closed):
-            if not len(windows.ends):
-                continue
-            self.last[s] = windows.counts[:, -1]
-            if len(learning):
-                aligned = windows.ends % windows.n_blocks == 0
-                counts = windows.counts[learning][:, aligned]
-                starts = windows.ends[aligned] - windows.n_blocks
-                self._learn(s, learning, counts, starts >= self.learn_from[learning, None])
-        self.n_blocks += closed[0].counts.shape[1]
+        for s, windows in enumerate(closing.windows if len(learning) else ()):
+            aligned = windows.ends % windows.n_blocks == 0
+            counts = windows.counts[learning][:, aligned]
+            starts = windows.ends[aligned] - windows.n_blocks
+            self._learn(s, learning, counts, starts >= self.learn_from[learning, None])
+        self.n_blocks += closing.windows[0].counts.shape[1]
 
     def learn_row(self, row: int, counts: Counts) -> None:
         """Learn from blocks of the reference of a row, shape (n_blocks, width)."""
@@ -167,7 +196,7 @@ class Tally:
             self._learn(s, np.array([row]), windows, np.ones((1, n), bool))
 
     def _learn(self, s: int, rows: NDArray[np.int64], windows: Counts, valid: NDArray[np.bool_]) -> None:
-        counts = np.where(valid[:, :, None], windows, 0.0).astype(float)
+        counts = np.where(valid[:, :, None], windows, 0.0).astype(float, order="C")
         self.n_windows[s, rows] += valid.sum(axis=1)
         self.sums[s, rows] += counts.sum(axis=1)
         self.squares[s, rows] += (counts**2).sum(axis=1)
@@ -205,10 +234,10 @@ class Tally:
             limits = critical_counts(size, counts, n, level, design[:, s], design[:, -1])
             self.low[s, rows], self.high[s, rows] = limits
 
-    def beyond(self, closed: Closed, s: int) -> NDArray[np.bool_]:
-        """Return which counts of windows exceed the limits of their rows, without windows that reach the reference."""
-        found: NDArray[np.bool_] = closed.counts > self.high[s][:, None]
-        found |= closed.counts < self.low[s][:, None]
-        if found.any():
-            found &= ((closed.ends - closed.n_blocks) >= self.learn_until[:, None])[:, :, None]
+    def beyond(self, closing: Closing) -> list[NDArray[np.bool_]]:
+        """Return which counts exceed their limits by scale, without windows that reach the reference."""
+        found = [np.zeros(windows.counts.shape, bool) for windows in closing.windows]
+        for s, windows in enumerate(closing.windows if closing.exceeds else ()):
+            found[s] |= (windows.counts > self.high[s][:, None]) | (windows.counts < self.low[s][:, None])
+            found[s] &= ((windows.ends - windows.n_blocks) >= self.learn_until[:, None])[:, :, None]
         return found

@@ -211,7 +211,7 @@ def test_counts_are_those_of_numpy(seed, n_different):
     bins = Bins()
     bins.put(0, profile)
     counts, _ = count_blocks(bins, values[None], {0: texts}, np.array([values[0]]))
-    for block, own, words in zip(counts[0], values.reshape(-1, 64), texts.reshape(-1, 64), strict=True):
+    for block, own, words in zip(counts[:, 0], values.reshape(-1, 64), texts.reshape(-1, 64), strict=True):
         assert block[:N_CUTS].tolist() == [(own <= cut).sum() for cut in profile.cuts]
         assert block[[BELOW, ABOVE]].tolist() == [(own < first.min()).sum(), (own > first.max()).sum()]
         assert block[TYPE] == sum(word is not None for word in words)
@@ -219,7 +219,7 @@ def test_counts_are_those_of_numpy(seed, n_different):
         assert math.isclose(
             block[TOTAL], own[np.isfinite(own)].sum(), abs_tol=1e-6 * np.abs(own[np.isfinite(own)]).sum()
         )
-    assert counts[0, :, REPEATS].sum() == (values == np.concatenate([values[:1], values[:-1]])).sum()
+    assert counts[:, 0, REPEATS].sum() == (values == np.concatenate([values[:1], values[:-1]])).sum()
 
 
 def of_three(X):
