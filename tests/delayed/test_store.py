@@ -42,6 +42,8 @@ def test_a_state_comes_back_as_it_was(saved: Saved) -> None:
     assert len(again.files) == 2
     assert again.keys(np.arange(1, 10)) == [str(key) for key in range(11, 20)]
     assert again.rows(np.arange(1, 10))["x"].tolist() == [*range(2, 11)]
+    run(Join(again, Echo()), [("label", 11, 10, 1), ("label", 12, 10, 1)], 1)
+    assert again.segments.n_bytes == 7 * 40  # three quarters are
 
 
 def test_a_state_holds_no_words_of_labelled_events(tmp_path: Path) -> None:
