@@ -17,7 +17,7 @@ from streamsvm.delayed.rows import gather
 from streamsvm.delayed.slots import SlotTable
 from streamsvm.features.rows import Floats, Ints
 
-SEGMENT = 1 << 15
+SEGMENT = 32_768
 """Number of slots of a segment. A full segment is closed and does not change."""
 _FREED = 0.5  # share of freed words that triggers compaction
 
@@ -93,8 +93,6 @@ class Segments:
 
     def number(self, slot: int) -> int:
         """Return the number of the segment of a slot."""
-        if slot >= self.all[-1].first:
-            return len(self.all) - 1
         return bisect_right(self.all, slot, key=lambda segment: segment.first) - 1
 
     def _parts(self, slots: Ints) -> Iterator[tuple[int, slice]]:
