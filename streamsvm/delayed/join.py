@@ -99,7 +99,7 @@ class Join:
         elif single.decide is not None:  # set by another join of this model
             single.decide, single.n_notes = None, 0
         if isinstance(single, SingleRow) and (row := single.pack(x)) is not None:
-            layout = self._layout if single.names is self._names else self._find_layout(single)
+            layout = self._layout_of(single)
             if layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
                 if store.table.n_entries[()] > 1:
                     self._free(store.table.journal)
@@ -109,14 +109,12 @@ class Join:
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event, by separate calls of the store and the learner, if no other event expires."""
         single, store = self._single, self.store
-        if single is None:
+        if single is None or (event := store.simple_event(text, time)) is None:
             return False
-        if (event := store.simple_event(text, time)) is None or (found := single.predict(x)) is None:
+        if (found := single.predict(x)) is None:
             return False
-        (row, proba, memory), layout = found, OWN
-        if row:
-            layout = self._layout if single.names is self._names else self._find_layout(single)
-        if layout == OWN:
+        row, proba, memory = found
+        if (layout := self._layout_of(single) if row else OWN) == OWN:
             layout, row = store.pack_one(x)
         words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
         size = len(words) - len(proba) - len(memory) + self._n_bytes
@@ -125,9 +123,10 @@ class Join:
             self._free(store.table.journal)
         return True
 
-    def _find_layout(self, single: SingleRow | SingleObject) -> int:
+    def _layout_of(self, single: SingleRow | SingleObject) -> int:
         """Return the layout of the learner's names."""
-        self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
+        if single.names is not self._names:
+            self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
         return self._layout
 
     def learn_one(self, label: Any, key: str, time: int) -> bool:
@@ -179,14 +178,9 @@ class Join:
         return True
 
     def _expire(self, time: int, x: Any = None) -> bool:
-        """Learn events that expire at a time one after another; return whether there are any.
+        """Learn events that expire at a time (NOW for the newest time so far); return whether there are any.
 
-        Parameters
-        ----------
-        time
-            The time; NOW for the newest time so far.
-        x
-            An event that arrives at that time. It is refused before anything changes.
+        An event x that arrives at that time is refused before anything changes.
         """
         store = self.store
         if time == NOW or not store.table.state.learns_timeouts or self._single is None:

@@ -33,11 +33,13 @@ NOT_TAKEN = -2
 @inlined
 def needs_batch(state, low, high, time):
     """Return whether an event or label makes the learner learn other events."""
-    place = find(state, low, high)
-    slots, first, slot = state.slots, state.first, state.table[place] - 1
-    newest = max(time, state.clock)
-    if state.learns_timeouts and first < state.next and newest - slots[first - state.base].arrived > state.wait:
-        return True
+    slots, slot, newest = state.slots, state.table[find(state, low, high)] - 1, max(time, state.clock)
+    if state.learns_timeouts:
+        for at in range(state.first - state.base, state.next - state.base):
+            if newest - slots[at].arrived <= state.wait:
+                break
+            if slots[at].status == PENDING:
+                return True
     return slot >= 0 and slots[slot - state.base].status == EARLY
 
 

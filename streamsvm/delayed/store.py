@@ -237,8 +237,7 @@ class Store(Contents):
             Its counted bytes beside row and key.
         """
         table, own, n_key, k = self.table, key + b"\0" * (-len(key) % 8), len(key), single.n_classes
-        n_bytes = len(row) + len(own)
-        size = size + n_bytes if self.folder is None else 0
+        size, n_bytes = size + len(row) + len(own) if self.folder is None else 0, len(row) + len(own)
         if not self._spare:
             self._make_room_for_singles(size)
         self._spare -= 1
