@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -311,15 +312,14 @@ class Columns:
         levels = self.log_levels
         known = [c for c in columns if (profile := self.profiles[c]) is not None and profile.n_events]
         profiles = [profile for c in known if (profile := self.profiles[c]) is not None]
-        self.tally.set_limits(known, profiles, levels)
+        self.tally.set_limits(known, [_with_unseen(profile) for profile in profiles], levels)
         fixed = [c for c, profile in zip(known, profiles, strict=True) if not profile.is_stationary]
         for c in known:
             self.tally.high[:, c, TOTAL], self.tally.low[:, c, BELOW : REPEATS + 1] = math.inf, -math.inf
             self.tally.low[:, c, TOTAL] = -math.inf
         for c, profile in zip(known, profiles, strict=True):
             if profile.kind == "category":  # the events that chose the values had these
-                gone = [i for i in range(N_CUTS) if not profile.counts[i]]
-                self.tally.high[:, c, gone + [OTHER] * bool(profile.counts[UNSEEN])] = math.inf
+                self.tally.high[:, c, [i for i in range(N_CUTS) if not profile.counts[i]]] = math.inf
         self.tally.low[:, fixed, :REPEATS], self.tally.high[:, fixed, :REPEATS] = -math.inf, math.inf
         known_relations = [p for p in relations if self.relation_profiles[p] is not None]
         relation_profiles = [relation for p in known_relations if (relation := self.relation_profiles[p]) is not None]
@@ -334,3 +334,15 @@ class Columns:
         n_tests = len(self.sizes) * (N_TESTS * self.n_budgeted + 2 * len(self.relations))
         steps = [self.sizes[0], *self.sizes[:-1]]
         return [math.log(min(self.false_alarms * step / n_tests, 0.01)) for step in steps]
+
+
+def _with_unseen(profile: ColumnProfile) -> ColumnProfile:
+    """Return a profile whose rare values of a category include unseen ones.
+
+    The first events have no unseen values, because they choose the values, but as many more rare ones.
+    """
+    if profile.kind != "category":
+        return profile
+    counts = profile.counts.copy()
+    counts[OTHER] += counts[UNSEEN]
+    return replace(profile, counts=counts)
