@@ -135,6 +135,9 @@ def slashed(
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
+_CHOICE = re.compile(r" --again| --only(?: '[^']*'| [^-\s]\S*)+")  # of rows, in a command
+
+
 def sources(results: Results, subject: str) -> str:
     """Describe how results were measured: a sentence per command, and the meaning of the mark."""
     has_older = any(results.is_older(row, subject) for row in results.rows.values())
@@ -144,16 +147,15 @@ def sources(results: Results, subject: str) -> str:
 
 
 def described(runs: Iterable[Mapping[str, Any]]) -> str:
-    """Describe measurements in sentences; those that differ only in the commit share one."""
+    """Describe measurements in sentences; those that differ only in the commit or the choice of rows share one."""
     commits: dict[tuple[str, str], dict[str, None]] = {}
     others = {f"{run['source']}.": None for run in runs if "source" in run}
     for run in runs:
         if "source" not in run:
-            own = commits.setdefault((run["command"], _conditions(run)), {})
+            command = _CHOICE.sub("", run["command"])
+            own = commits.setdefault((command, _conditions(run)), {})
             own[f"{run['commit']} of {day(run['date'])}" if run["date"] else run["commit"]] = None
-    made = [
-        f"Measured with `{command}` at commit {' and '.join(own)} ({how})." for (command, how), own in commits.items()
-    ]
+    made = [f"Measured with `{command}` at commit {', '.join(own)} ({how})." for (command, how), own in commits.items()]
     return " ".join([*made, *others])
 
 
