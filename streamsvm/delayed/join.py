@@ -180,13 +180,16 @@ class Join:
     def _expire(self, time: int, x: Any = None) -> bool:
         """Learn events that expire at a time (NOW for the newest time so far); return whether there are any.
 
-        An event x that arrives at that time is refused before anything changes.
+        Nothing changes if an event x that arrives at that time needs `step`.
         """
         store = self.store
         if time == NOW or not store.table.state.learns_timeouts or self._single is None:
             return False
         if x is not None:
-            store.pack_one(x)
+            try:
+                store.pack_one(x)
+            except (TypeError, ValueError):  # datetimes, or refused by `step`
+                return False
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
             record = store.table.records[store.table.at(slot)]

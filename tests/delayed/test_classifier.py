@@ -155,6 +155,15 @@ def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
     assert model.predict_one({"x": -1.0}) is False
 
 
+def test_an_event_with_a_datetime_may_come_when_others_are_learned_as_a_class() -> None:
+    model = DelayedClassifier(CPMClassifier(), wait=5.0, on_timeout="fine")
+    model.predict_one({"at": datetime(2026, 1, 1)}, key=1, time=0.0)
+    assert model.predict_one({"at": datetime(2026, 1, 2)}, key=2, time=9.0) == "fine"
+    with raises(BadRows, "'at'"):
+        model.predict_one({"at": [1]}, key=3, time=20.0)
+    assert (model.n_pending, model.counts["expired"]) == (1, 1)
+
+
 def test_probabilities_are_those_of_the_classifier() -> None:
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
     for i in range(100):
