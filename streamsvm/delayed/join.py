@@ -90,11 +90,9 @@ class Join:
             False if the event needs `step`: then nothing has changed.
         """
         single, store, text = self._single, self.store, key.encode("utf-8", "surrogatepass")
-        if single is None:
+        if single is None or self._needs_batch:
             return False
-        if self.decisions:
-            if self.decisions.alarms is not None or isinstance(single, SingleObject):
-                return False
+        if self.decisions and isinstance(single, SingleRow):
             single.decide, single.n_notes = self._decide_one, self.decisions.n_notes
         elif single.decide is not None:  # set by another join of this model
             single.decide, single.n_notes = None, 0
@@ -105,6 +103,12 @@ class Join:
                     self._free(store.table.journal)
                 return True
         return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
+
+    @property
+    def _needs_batch(self) -> bool:
+        """Whether decisions are only taken and updated in batches."""
+        is_own = isinstance(self._single, SingleRow)
+        return bool(self.decisions) and (self.decisions.alarms is not None or not is_own)
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event, by separate calls of the store and the learner, if no other event expires."""
@@ -138,7 +142,7 @@ class Join:
             The label; time NOW for the newest time so far.
         """
         store, text = self.store, key.encode("utf-8", "surrogatepass")
-        if self._single is None:
+        if self._single is None or self._needs_batch:
             return False
         code = store.labels[label]
         kind = store.label_one(text, time, code)

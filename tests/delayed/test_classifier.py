@@ -231,6 +231,16 @@ def test_sets_do_not_change_what_is_decided(inner: Any) -> None:
     assert {decision for _, decision in plain} > {"p", "q"}
 
 
+def test_sets_of_a_classifier_of_river_cover_what_they_should() -> None:
+    model, rng, hits = DelayedClassifier(naive_bayes.GaussianNB()), random.Random(1), 0
+    for i in range(400):
+        label = rng.choice("ab")
+        found = model.predict_set_one({"a": rng.gauss(label == "b", 1.5)}, coverage=0.9, key=i)
+        hits += i >= 100 and label in found
+        model.learn_one(i, label)
+    assert 0.86 < hits / 300 < 0.94
+
+
 def test_labels_by_key_and_without_are_counted_alike() -> None:
     model = DelayedClassifier(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
     for i, (x, y) in enumerate(turning(90)):
