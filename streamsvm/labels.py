@@ -62,8 +62,10 @@ def is_label(value: Any) -> bool:
     return value is not None and not is_nan(value)
 
 
-def check_label(value: Any) -> None:
+def check_label(value: Any, name: str = "the label") -> None:
     """Raise an error if a value cannot be learned as a label.
+
+    The message calls it by its name.
 
     Raises
     ------
@@ -76,7 +78,7 @@ def check_label(value: Any) -> None:
         raise unhashable(value)
     if not is_label(value):
         kind = "None" if value is None else "NaN"
-        raise ValueError(f"the label is {kind}: an event without a label can only be predicted")
+        raise ValueError(f"{name} is {kind}: an event without a label can only be predicted")
 
 
 def as_label(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Hashable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from river import base
 
-from connectors.columns.times import scaled, seconds_of
 from connectors.events import LateLabels
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
@@ -19,7 +19,7 @@ from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
+from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.protocol import Answer, Events
 from streamsvm.delayed.single import SingleObject, SingleRow
@@ -27,13 +27,12 @@ from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Ints
 from streamsvm.features.values import names_of_times, notice_of_times, refuse_rows, unusable_rows, with_times
-from streamsvm.labels import as_label
+from streamsvm.labels import as_label, check_label
 from streamsvm.locks import Lock, locked
-from streamsvm.parameters import check_number
+from streamsvm.parameters import ParameterError, check_number
 
 logger = logging.getLogger(__name__)
 _NO_TIMES, _AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
-_LATEST = 1 << 62  # milliseconds
 _NO_ORIGINS = np.zeros((1, 2), np.int64)
 
 
@@ -110,9 +109,11 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
         if seconds is not None:
-            check_number("wait", seconds, 0, _LATEST / 1000)
-        check_number("most", most, 1, whole=True)
-        check_number("most_bytes", most_bytes, 1, whole=True)
+            check_number("wait", seconds, 0, LATEST / 1000)
+        check_number("most", most, 1, LATEST, whole=True)
+        check_number("most_bytes", most_bytes, 1, LATEST, whole=True)
+        if on_timeout is not None:
+            check_label(on_timeout, "`on_timeout`")
         self._join: Join | None = None
         self._timed: set[Hashable] = set()  # names of datetimes that were reported
         self._sets, self._lock = AllSets(), Lock()
@@ -127,6 +128,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             raise ValueError(
                 f"folder {folder!r}: only learners of this package support it, not {type(model).__name__}: remove it"
             )
+        if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise ParameterError("folder", f"must be a writable directory, got {folder!r}")
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -156,10 +159,11 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         time
             Event time, in seconds or as a datetime (UTC without a zone); by default the newest time so far.
         kwargs
-            Passed to the classifier if there is no key.
+            Passed to the classifier; only without a key.
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
+        _refuse(kwargs)
         with self._lock:
             if single := self._single(x, key, time, proba=False):
                 chosen = self._joined().decided.decisions
@@ -178,10 +182,11 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         key, time
             As for `predict_one`, which stores the event until its label arrives.
         kwargs
-            Passed to the classifier if there is no key.
+            Passed to the classifier; only without a key.
         """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
+        _refuse(kwargs)
         with self._lock:
             if single := self._single(x, key, time, proba=True):
                 return dict(single.shares_by_label)
@@ -233,7 +238,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         key, time
             As for `predict_one`, which stores the event until its label arrives.
         kwargs
-            Passed to the classifier if there is no key.
+            Passed to the classifier; only without a key.
 
         Returns
         -------
@@ -249,6 +254,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
+        _refuse(kwargs)
         with self._lock:
             self.label_sets(coverage, by_class)
             is_single = self._single(x, key, time, proba=True) is not None
@@ -268,7 +274,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         key, time
             The key, unless it is the first argument, and the time of the label, as for `predict_one`.
         kwargs
-            Passed to the classifier if there is no key.
+            Passed to the classifier; only without a key.
 
         Raises
         ------
@@ -284,9 +290,10 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                     self._deciding.know(self._adapter.classes)
             self.model.learn_one(x, y, **kwargs)
             return
+        _refuse(kwargs)
         with self._lock:
             join, text = self._join or self._joined(), key_text(x if key is None else key)
-            if not join.learn_one(y, text, NOW if time is None else _milliseconds(time)):
+            if not join.learn_one(y, text, NOW if time is None else milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
             if refused := self._adapter.take_refused():
@@ -304,7 +311,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return None
         if isinstance(self._adapter, RowModel):
             self._adapter.with_proba = proba or bool(self._sets)
-        join, text, moment = self._join or self._joined(), key_text(key), NOW if time is None else _milliseconds(time)
+        join, text, moment = self._join or self._joined(), key_text(key), NOW if time is None else milliseconds(time)
         if not join.predict_one(x, text, moment):
             timed = with_times(x) if self._adapter.stores_proba else None
             if timed is None or not join.predict_one(timed, text, moment):
@@ -370,7 +377,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         return self._join
 
     def _moment(self, time: Any, join: Join) -> Ints:
-        return np.array([join.store.clock if time is None else _milliseconds(time)])
+        return np.array([join.store.clock if time is None else milliseconds(time)])
 
     @property
     def notices(self) -> list[str]:
@@ -393,8 +400,6 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         return {} if self._join is None else self._join.store.counts
 
 
-def _milliseconds(time: Any) -> int:
-    found = scaled(seconds_of(time), "s")
-    if abs(found) > _LATEST:
-        raise ValueError(f"an event time must be a number of seconds since 1970, got {time!r}")
-    return found
+def _refuse(kwargs: dict[str, Any]) -> None:
+    if kwargs:
+        raise TypeError(f"{', '.join(kwargs)}: calls with a key take no other arguments than `time`: remove them")

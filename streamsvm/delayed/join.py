@@ -107,8 +107,7 @@ class Join:
     @property
     def _needs_batch(self) -> bool:
         """Whether decisions are only taken and updated in batches."""
-        is_own = isinstance(self._single, SingleRow)
-        return bool(self.decisions) and (self.decisions.alarms is not None or not is_own)
+        return bool(self.decisions) and (self.decisions.alarms is not None or isinstance(self._single, SingleObject))
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event, by separate calls of the store and the learner, if no other event expires."""

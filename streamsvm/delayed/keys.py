@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.strings import StringColumn
+from connectors.columns.times import scaled, seconds_of
 from streamsvm.models.archive import encode_label
 
+LATEST = 1 << 62  # milliseconds
 MANY_LABELS = 1_000  # number of unmatched labels that triggers a warning
 _KEPT = 1_000  # keys of each kind
 _FEW = 4  # few: fewer than one in this many
@@ -166,4 +169,16 @@ def key_text(key: Any) -> str:
         return key.decode("utf-8", "surrogateescape")
     if isinstance(key, int | float | str) and not isinstance(key, bool):
         return str(key)
-    return json.dumps(encode_label(key))
+    try:
+        return json.dumps(encode_label(key))
+    except TypeError:
+        kind = type(key).__name__
+        raise TypeError(f"a key must be a string, a number, or a tuple of these, got {kind} {key!r}: use str") from None
+
+
+def milliseconds(time: Any) -> int:
+    """Convert an event time, in seconds or a datetime, to milliseconds since 1970."""
+    seconds = seconds_of(time)
+    if not math.isfinite(seconds) or abs(found := scaled(seconds, "s")) > LATEST:
+        raise ValueError(f"an event time must be a number of seconds since 1970, got {time!r}")
+    return found

@@ -241,6 +241,25 @@ def test_sets_of_a_classifier_of_river_cover_what_they_should() -> None:
     assert 0.86 < hits / 300 < 0.94
 
 
+@pytest.mark.parametrize("wrong", [{"folder": "/none"}, {"on_timeout": math.nan}, {"most_bytes": 10**20}])
+def test_parameters_that_cannot_work_are_refused_at_once(wrong: Any) -> None:
+    with raises(ValueError, *wrong):
+        DelayedClassifier(CPMClassifier(), **wrong)
+
+
+def test_a_call_with_a_key_takes_no_arguments_of_the_classifier() -> None:
+    model = DelayedClassifier(CPMClassifier())
+    for call in (model.predict_one, model.predict_proba_one, model.predict_set_one):
+        with pytest.raises(TypeError):
+            call({"a": 1.0}, key=1, tiem=5.0)
+    with pytest.raises(TypeError):
+        model.learn_one(1, "yes", w=2.0)
+    assert model.n_pending == 0
+    for time in (math.nan, math.inf):
+        with raises(ValueError, named=time):
+            model.predict_one({"a": 1.0}, key=1, time=time)
+
+
 def test_labels_by_key_and_without_are_counted_alike() -> None:
     model = DelayedClassifier(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
     for i, (x, y) in enumerate(turning(90)):
