@@ -94,7 +94,7 @@ def load(path: str | os.PathLike[str]) -> Saved:
     try:
         return from_state(header, arrays)
     except ArchiveError as error:
-        raise ArchiveError(f"{path}: {error}", error.reason) from error
+        raise saved.in_file(path, error) from error
 
 
 def entry_points(everything: bool) -> list[EntryPoint]:

@@ -140,6 +140,15 @@ def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tm
         assert set(tmp_path.iterdir()) == {in_hand, another, tmp_path / "a[1]"}
 
 
+def test_a_model_of_another_version_is_refused_with_what_to_do(saved: Path) -> None:
+    header, arrays = read_archive(saved)
+    del arrays["n_classes"]
+    write_archive(saved, header, arrays)
+    for load in (streamsvm.load, CPMClassifier.load):
+        with raises(ArchiveError, reason="content", named="train the model again"):
+            load(saved)
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_archive(tmp_path / "no" / "file", {}, {})

@@ -59,8 +59,9 @@ class Archived:
             return self
         except ArchiveError:
             raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+        except DAMAGED as error:  # the checksum of a file was right, so that it is hardly damaged
+            what = f"not the state of a {cls.__name__} of this version of streamsvm: {error}"
+            raise ArchiveError(what, "content") from error
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -127,7 +128,7 @@ class Archived:
         try:
             return cls.from_state(header, arrays)
         except ArchiveError as error:
-            raise ArchiveError(f"{path}: {error}", error.reason) from error
+            raise in_file(path, error) from error
 
 
 def state_of(model: Any) -> State:
@@ -169,6 +170,12 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
         raise ArchiveError(f"holds {name!r}, which is none of {known}", "class")
     return kind.from_state(header, arrays)
+
+
+def in_file(path: str | os.PathLike[str], error: ArchiveError) -> ArchiveError:
+    """Return an error of a model as one of its file, with what to do."""
+    hint = "; train the model again, or use the version that saved it" if error.reason == "content" else ""
+    return ArchiveError(f"{path}: {error}{hint}", error.reason)
 
 
 def public(name: str) -> Any:

@@ -363,9 +363,13 @@ class Runner:
                 self._outputs.restore(snapshot.sinks)
         except UnreachableError:
             raise  # the checkpoint is valid
-        except (ConnectorError, OSError, *DAMAGED) as error:
+        except (ConnectorError, OSError) as error:
             what = f"cannot resume from the checkpoint in {checkpoint.directory}: {error}"
             raise SetupError(what, "checkpoint") from error
+        except DAMAGED as error:  # its checksum was right, so that it is hardly damaged
+            what = f"the checkpoint in {checkpoint.directory} does not fit this version of streamsvm: {error}"
+            hint = "Resume it with the version that wrote it, or use --reset to start over"
+            raise SetupError(f"cannot resume: {what}. {hint}", "checkpoint", option="--reset") from error
         self.report.resumed = self.report.metrics.taken
 
     def _finish(self, after: Exception | None = None) -> None:

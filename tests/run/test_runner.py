@@ -474,7 +474,7 @@ def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None
     write_archive(
         tmp_path / "checkpoint.safetensors", header, {k: a for k, a in arrays.items() if k != "model/n_classes"}
     )
-    with raises(SetupError, reason="checkpoint", named="CPMClassifier"):
+    with raises(SetupError, reason="checkpoint", option="--reset", named="CPMClassifier"):
         kept(tmp_path)
     del header["sinks"]
     write_archive(tmp_path / "checkpoint.safetensors", header, arrays)
