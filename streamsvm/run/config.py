@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Container, Iterable
@@ -309,8 +310,10 @@ def _field(where: str, key: str, config: type[RunConfig]) -> str:
     if "_" in key or name not in names:
         if (new := new_name(key)) is not None:
             raise SetupError(f"{where}: `{key}` is now {new}")
-        allowed = ", ".join(sorted(each.replace("_", "-") for each in names))
-        raise SetupError(f"{where}: unknown key `{key}`; allowed are {allowed}")
+        allowed = sorted(each.replace("_", "-") for each in names)
+        near = difflib.get_close_matches(key, allowed, 1, cutoff=0.75)
+        hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(allowed)}"
+        raise SetupError(f"{where}: unknown key `{key}`; {hint}")
     return name
 
 
@@ -336,6 +339,7 @@ _NEW = {
     "refit-every": "--refit SOLVER,every=WHEN",
     "refit-window": "--refit SOLVER,window=WHAT",
     "rejected": "--dead-letter",
+    "relearn-reference": "--set reset-reference=after-alarm",
     "requests": "--query-output",
     "until-end": "--at-end stop",
     "no-until-end": "--at-end wait",

@@ -291,7 +291,8 @@ def test_refused_before_any_data_is_touched(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lable = 'y'", "unknown key `lable`; allowed are .*label"),
+        ("lable = 'y'", "unknown key `lable`; did you mean `label`"),
+        ("colour = 'y'", "unknown key `colour`; allowed are .*label"),
         ("max-events = 1.5", "argument --max-events: invalid whole number value: 1.5"),
         ("label = true", "argument --label: must be a text, got True"),
         ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
