@@ -195,6 +195,19 @@ def states(columns: Columns) -> list[ColumnState]:
     return [_state(columns, name, c, changed[c], since[c]) for name, c in columns.names.items()]
 
 
+def changed_relations(columns: Columns) -> list[tuple[Any, ...]]:
+    """Return the columns of the relations that differ from their reference, the earliest of those that share two."""
+    watches, members, found = columns.relation_watches, columns.relations >> 1, list[tuple[Any, ...]]()
+    now = np.flatnonzero(watches.is_changed)
+    for p in now[np.argsort(watches.raised[now], kind="stable")].tolist():
+        profile = columns.relation_profiles[p]
+        used = members[p][members[p] >= 0].tolist()
+        is_own = not columns.watches.is_changed.reshape(-1, 3)[used].any()
+        if profile is not None and is_own and all(len({*profile.columns} & {*other}) < 2 for other in found):
+            found.append(profile.columns)
+    return found
+
+
 def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], since: NDArray[np.int64]) -> ColumnState:
     profile, counts, n_events, s = columns.profiles[c], None, 0, 0
     first_block = columns.tally.learn_until[c] if profile is not None and profile.n_events else columns.block

@@ -18,7 +18,7 @@ from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.columns import Columns
-from streamsvm.monitor.comparison import states
+from streamsvm.monitor.comparison import changed_relations, states
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import Profile
 from streamsvm.monitor.reading import Cells, Part, parts_of
@@ -280,6 +280,10 @@ class FeatureMonitor(Archived):
     def columns(self) -> list[ColumnState]:
         """Return the current state of every column."""
         return states(self._columns)
+
+    def changed_relations(self) -> list[tuple[Any, ...]]:
+        """Return the relations that differ from their reference now, while none of their columns does."""
+        return changed_relations(self._columns)
 
     def profile(self) -> Profile:
         """Return the references of all columns that have one, to save or to monitor another stream."""

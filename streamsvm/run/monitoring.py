@@ -220,10 +220,16 @@ class RunMonitor:
             "columns": len(states),
             "counts": dict(self.counts),
             "changed": changed,
+            "changed_relations": self.changed_relations(),
             "dependent": [_name_of(state.name) for state in states if state.status == "dependent"],
             "changed_relevance": sum(shares) if shares else None,
             "last": [dict(alarm) for alarm in self.alarms],
         }
+
+    def changed_relations(self) -> list[str]:
+        """Return the names of the relations that differ from their reference now."""
+        with self._lock:
+            return [_name_of(names) for names in self.features.changed_relations()]
 
     def doubts(self, history: History) -> dict[Hashable, float]:
         """Return the share of each changed column in the relevance times the share of its values that moved.

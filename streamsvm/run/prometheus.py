@@ -150,6 +150,8 @@ def _of_monitor(monitor: RunMonitor, history: History) -> Iterator[Metric]:
     yield Metric("gauge", "monitored_columns", "Columns that are compared with a reference.", len(states))
     n_changed = sum(bool(state.changed) for state in states)
     yield Metric("gauge", "changed_columns", "Columns that differ from their reference now.", n_changed)
+    n_relations = len(monitor.changed_relations())
+    yield Metric("gauge", "changed_relations", "Relations that differ from their reference now.", n_relations)
     shown = {str(state.name): state for state in states[:_MOST_COLUMNS]}
     changed = {name: float(bool(state.changed)) for name, state in shown.items()}
     yield Metric("gauge", "column_changed", "Whether a column differs from its reference now.", changed, ("column",))

@@ -250,7 +250,7 @@ def _monitor(report: Report) -> list[str]:
         return []
     found = report.monitor.summary()
     alarms = [alarm for alarm in found["last"] if alarm["column"] is not None]
-    changed = found["changed"]
+    changed = found["changed"] + found["changed_relations"]
     now = f"changed now: {listed(changed)}" if changed else "none is changed now"
     counts = ", ".join(f"{kind} {n:,}" for kind, n in found["counts"].items() if kind != "accuracy")
     lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}"]

@@ -102,11 +102,13 @@ def test_each_change_has_one_alarm_and_recovers(change):
     json.dumps(alarm.as_dict(), allow_nan=False)
     if alarm.kind == "unseen":
         assert alarm.after["examples"] == ["violet"]
+    assert monitor.changed_relations() == ([alarm.column] if alarm.kind == "relation" else [])
     if alarm.kind != "relation":
         changed = {state.name: state.changed for state in monitor.columns() if state.changed}
         assert list(changed) == [alarm.column]
     monitor.learn_many(columns(rng, 32_768))
     assert not any(state.changed for state in monitor.columns())
+    assert not monitor.changed_relations()
     monitor.learn_many(X)
     assert monitor.n_alarms == 2
 

@@ -143,6 +143,7 @@ def test_reports_say_what_changed_and_whether_accuracy_followed(stream: Path) ->
     assert 'streamsvm_column_changed{column="heat"} 1.0' in metrics
     assert 'streamsvm_column_changed{column="load"} 0.0' in metrics
     assert "streamsvm_changed_columns 2.0" in metrics
+    assert "streamsvm_changed_relations 0.0" in metrics
     assert 'streamsvm_alerts_total{kind="missing"} 1.0' in metrics
 
 

@@ -73,6 +73,7 @@ def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, A
     return {
         "columns": len(states),
         "changed": sum(bool(state.changed) for state in states),
+        "relations": report.monitor.changed_relations(),
         "alarms": sum(report.monitor.counts.values()),
         "rows": [
             {
