@@ -332,7 +332,7 @@ def _iso(ms: int) -> str:
     return f"{np.datetime64(ms, 'ms')}Z"
 
 
-def _name_of(column: Any) -> str | None:
+def _name_of(column: Any) -> str:
     """Return the name of a column, or of a pair of columns, as text."""
     return " and ".join(map(str, column)) if isinstance(column, tuple) else str(column)
 
