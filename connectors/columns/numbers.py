@@ -27,6 +27,7 @@ from connectors.columns.spelling import (
     unit_of,
     with_unit,
 )
+from connectors.columns.time_texts import formats_of
 from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
 
@@ -198,7 +199,7 @@ class NumberColumns:
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
         """Warn of a categorical column in which more than half of the texts look like numbers."""
-        if not look_alike(cells):
+        if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
         best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
         example = next((cell for cell in cells if not best.reads(cell)), None)

@@ -245,7 +245,7 @@ def test_numbers_with_more_beside_them_are_reported_once(tmp_path, caplog, form,
     assert "leave only the numbers" in said
 
 
-@pytest.mark.parametrize("form", ["ID{}", "10.0.0.{}", "2024-01-{}", "{}-{}"])
+@pytest.mark.parametrize("form", ["ID{}", "10.0.0.{}", "2024-01-{}", "{}.01.2025", "{}-{}"])
 def test_texts_that_hold_digits_are_categories_without_a_word(tmp_path, caplog, form):
     cells = [form.format(10 + i % 15, i % 15) for i in range(60)]
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
