@@ -346,6 +346,13 @@ class Join:
 
     def _free(self, journal: Ints) -> None:
         """Free the rows of events that are no longer pending."""
+        kinds = journal[:, KIND].tolist() if len(journal) == 2 else []
+        if EVENT in kinds and (kinds[0] in _LEAVING or kinds[1] in _LEAVING):  # the oldest event leaves
+            slot = int(journal[1 - kinds.index(EVENT), SLOT])
+            record = self.store.table.records[self.store.table.at(slot)]
+            if not self.store.segments.holds(record["status"]):
+                self.store.free_one(slot, int(record["n_words"]))
+            return
         slots = np.unique(journal[np.isin(journal[:, KIND], (IN_TIME, *_LEAVING)), SLOT])
         self.store.free(slots[~self.store.holds(slots)])
 
