@@ -19,6 +19,7 @@ from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
 from streamsvm.delayed.single import SingleObject, SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
+from streamsvm.delayed.turns import Turns
 from streamsvm.features.rows import Floats, Ints
 
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
@@ -237,7 +238,7 @@ class Join:
     ) -> tuple[Answer, Matches]:
         """Predict and learn what the journal says, update the store, and return predictions and matches."""
         store = self.store
-        turns = _Turns(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
+        turns = Turns(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
         new = np.flatnonzero(turns.slots >= 0)
         store.keep_objects(turns.slots[new], new, rows)
         values = [self.on_timeout, None, *store.labels]
@@ -256,7 +257,7 @@ class Join:
         self._free(journal)
         return Answer(codes, scores, probas, turns.slots, decided), joined
 
-    def _model_rows(self, events: Events, turns: _Turns, values: Sequence[Any]) -> ModelRows:
+    def _model_rows(self, events: Events, turns: Turns, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, and stored events to learn."""
         store, n, old, size = self.store, len(events), turns.old, self._size
         rows, labels, apart = turns.rows, turns.label + 2, turns.source + 1
@@ -275,7 +276,7 @@ class Join:
         )
 
     def _decide(
-        self, turns: _Turns, probas: Floats | None, labels: list[Any]
+        self, turns: Turns, probas: Floats | None, labels: list[Any]
     ) -> tuple[Floats, list[Floats], Floats, Decided]:
         """Decide about events, updating with labels in order of matching.
 
@@ -314,7 +315,7 @@ class Join:
         stored = [kept[i] if 0 <= i < n else row for i, row in zip(source.tolist(), stored, strict=True)]
         return kept, stored, weights, decided
 
-    def _joined(self, turns: _Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
+    def _joined(self, turns: Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
         """Return the matches, without keys."""
         at, records = turns.matches, self.store.records(turns.slot[turns.matches])
         outcomes = np.array([_OUTCOME_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
@@ -332,7 +333,7 @@ class Join:
         )
 
     def _keys(
-        self, turns: _Turns, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
+        self, turns: Turns, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
     ) -> list[str]:
         """Return the keys of the matches."""
         n_events, found = np.cumsum(is_event).tolist(), list[str]()
@@ -355,58 +356,6 @@ class Join:
             return
         slots = np.unique(journal[np.isin(journal[:, KIND], (IN_TIME, *_LEAVING)), SLOT])
         self.store.free(slots[~self.store.holds(slots)])
-
-
-class _Turns:
-    """What happens in a step, in order.
-
-    Attributes
-    ----------
-    kind, position, slot, label, lag
-        Columns of the journal.
-    is_event
-        Whether each entry is an event.
-    slots
-        Slot of each event, -1 for duplicates.
-    fused
-        Entries of labels directly after their event.
-    matches, labels
-        Entries of matches, and the numbers of their labels.
-    old
-        Slots of events of earlier steps that are learned or matched.
-    source
-        Number of the event of each entry in this step, or the number of events + its index in `old`; -1 for none.
-    rows
-        Entries that are rows of the model.
-    """
-
-    def __init__(self, journal: Ints, store: Store, *, has_timeouts: bool, learn: bool) -> None:
-        self.kind, self.position, self.slot, self.label, self.lag = journal.T.copy()
-        kind, slot = self.kind, self.slot
-        self.is_event = kind <= kernels.DUPLICATE
-        self.slots = slot[self.is_event]
-        has_label = (kind == IN_TIME) | (has_timeouts & (kind == TIMEOUT))
-        self.matches = np.flatnonzero(has_label | (kind == LATE))
-        self.labels = self.label[self.matches] + 2
-        is_learned = has_label | (store.relearns & (kind == kernels.CORRECTED))
-        is_next = (kind[1:] == IN_TIME) & (kind[:-1] == EVENT) & (slot[1:] == slot[:-1]) & (not store.relearns)
-        self.fused = 1 + np.flatnonzero(is_next)
-        new = np.flatnonzero(self.slots >= 0)
-        is_new = is_learned & (slot >= (self.slots[new[0]] if len(new) else kernels.NEVER))
-        is_old = is_learned & ~is_new
-        is_old[is_old] = store.has(slot[is_old])
-        self.old = np.unique(slot[is_old])
-        self.source = np.full(len(kind), -1)
-        self.source[self.is_event] = np.arange(len(self.slots))
-        self.source[is_new] = new[np.searchsorted(self.slots[new], slot[is_new])]
-        self.source[is_old] = len(self.slots) + np.searchsorted(self.old, slot[is_old])
-        is_row = self.is_event | ((is_new | is_old) & learn)
-        is_row[self.fused] = False
-        self.rows = np.flatnonzero(is_row)
-
-    def entries(self, which: Ints) -> Any:
-        """Return kind, position, slot and source of entries."""
-        return np.column_stack([self.kind, self.position, self.slot, self.source])[which].tolist()
 
 
 def _encoded(key: str) -> bytes:
