@@ -95,7 +95,7 @@ def line(alarm: Mapping[str, Any]) -> str:
 
 
 def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> AccuracyDrop | None:
-    """Return the first accuracy drop detected within 10,000 labelled events after a change; None without one.
+    """Return the first accuracy drop detected within 10,000 labels of events after a change; None without one.
 
     Parameters
     ----------
@@ -104,5 +104,7 @@ def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> A
     drops
         Drops of the accuracy.
     """
-    began = alarm["judged"] - (alarm["events"] - alarm["since"])
-    return next((drop for drop in drops if began <= drop.judged <= alarm["judged"] + _FOLLOWS), None)
+    if alarm["labelled"] is None:
+        return None
+    began = alarm["labelled"] - (alarm["events"] - alarm["since"])
+    return next((drop for drop in drops if began <= drop.judged <= alarm["labelled"] + _FOLLOWS), None)

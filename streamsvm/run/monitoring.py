@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.events import Batch, Features, SparseRows
 from connectors.outputs.results import ALARM
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST = 256  # greatest number of stored alarms
 _MOST_NAMES = 5
-_FIELDS = (*ALARM, "judged")  # of a stored alarm
+_FIELDS = (*ALARM, "judged", "labelled")  # of a stored alarm
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -112,7 +113,7 @@ class RunMonitor:
             if len(batch) and not self.features.n_events:
                 self.check_names(batch.features)
                 self._warn_of_names(batch.features)
-            at = self._take(batch, history) if len(batch) else []
+            at = self._take(batch, history, estimate is not None) if len(batch) else []
             if at and estimate is not None and batch.times is not None:
                 estimate.change(int(batch.times[at[-1] - 1]))
             done, rest = 0, batch
@@ -123,7 +124,22 @@ class RunMonitor:
                 done = n
             yield rest
 
-    def _take(self, batch: Batch, history: History) -> list[int]:
+    def follow_labels(self, times: NDArray[np.int64], n_judged: int) -> None:
+        """With late labels, note how many events had been judged when the first label of an event after an alarm came.
+
+        Parameters
+        ----------
+        times
+            Times of the events that were judged now.
+        n_judged
+            Number of judged events before them.
+        """
+        for alarm in self.alarms if len(times) else ():
+            if alarm["labelled"] is None:
+                later = np.flatnonzero(times >= np.datetime64(alarm["time"][:-1], "ms").astype(np.int64))
+                alarm["labelled"] = n_judged + int(later[0]) if len(later) else None
+
+    def _take(self, batch: Batch, history: History, is_late: bool) -> list[int]:
         """Add the features of events; return the number of events of the batch up to each alarm."""
         features = self.features
         n_events, n_alarms = features.n_events, features.n_alarms
@@ -139,7 +155,8 @@ class RunMonitor:
                 column=_name_of(alarm.column),
                 events=alarm.event,
                 since=alarm.since,
-                judged=history.at[-1] if history.at else 0,
+                judged=(judged := history.at[-1] if history.at else 0),
+                labelled=None if is_late else judged,
                 before=alarm.before,
                 after=alarm.after,
                 evidence=alarm.evidence,
@@ -165,7 +182,7 @@ class RunMonitor:
         """
         for drop in drops:
             i = _place_of(drop.judged - n_judged - 1, answers, batch)
-            at = {"events": self._n_processed + i + 1, "since": None, "judged": drop.judged}
+            at = {"events": self._n_processed + i + 1, "since": None, "judged": drop.judged, "labelled": drop.judged}
             moved = {"before": {"accuracy": drop.before}, "after": {"accuracy": drop.after}}
             self._add(batch, i, kind="accuracy", column=None, evidence=ALPHA, relevance=None, **at, **moved)
         self._n_processed += len(batch)
@@ -229,7 +246,7 @@ class RunMonitor:
     def changed_relations(self) -> list[str]:
         """Return the names of the relations that differ from their reference now."""
         with self._lock:
-            return [_name_of(names) for names in self.features.changed_relations()]
+            return [" and ".join(map(str, names)) for names in self.features.changed_relations()]
 
     def doubts(self, history: History) -> dict[Hashable, float]:
         """Return the share of each changed column in the relevance times the share of its values that moved.

@@ -272,6 +272,8 @@ def _monitor(report: Report) -> list[str]:
 def _followed(alarm: dict[str, Any], metrics: Metrics) -> str:
     if not metrics.judged:
         return ""
+    if alarm["labelled"] is None:
+        return "; no labels of later events yet"
     drop = following_drop(alarm, metrics.drops.last)
     return "; no drop of accuracy" if drop is None else f"; accuracy {drop.before:.3f} to {drop.after:.3f}"
 

@@ -237,6 +237,8 @@ class Runner:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)
         drops = [] if report.late else metrics.drops.pop_new()
+        if report.monitor is not None and report.late is not None:
+            report.monitor.follow_labels(report.late.judged_times, n_judged)
         if report.monitor is not None and (table := report.monitor.records(drops, answers, batch, n_judged)):
             self._outputs.write("alerts", table)
         if kept.rejected:

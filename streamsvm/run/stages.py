@@ -144,6 +144,7 @@ class JoinStage:
         self.budget = LabelBudget(config.label_budget or 0.1) if config.query_output else None
         self._keys = KeyExamples(wait_ms, by_time=True)
         self._warned, self._due = False, MANY_LABELS
+        self.judged_times: NDArray[np.int64] = np.zeros(0, np.int64)  # of the events that were judged last
         self._queried: NDArray[np.int64] = np.zeros(0, np.int64)  # current events to query
         self._places: list[str] = []
         self._files: dict[str, int] = {}  # numbers of the files in origins
@@ -232,7 +233,8 @@ class JoinStage:
         known = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
-        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known], joined.times[known])
+        self.judged_times = joined.times[known]
+        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known], self.judged_times)
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""

@@ -89,7 +89,9 @@ def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: 
     options = ("run", stream, "--label", "y", "--time", "t", *late, "--alerts", "alerts.jsonl", "--reference", 1024)
     done = streamsvm(*options, "--model", "cpm", "--summary", "summary.json", check=True)
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
-    late = json.loads((tmp_path / "summary.json").read_text())["late"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    late = summary["late"]
+    assert [alarm["labelled"] for alarm in summary["monitor"]["last"]] == [summary["judged"] - 1] * 2
     assert late["estimated_accuracy_lowered"] > 0.0
     assert f"estimated accuracy {late['estimated_accuracy']:.4f}" in done.stdout
     assert "of the relevance changed" in done.stdout
