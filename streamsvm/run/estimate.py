@@ -22,6 +22,7 @@ from streamsvm.run.measures import BINS, Reliability, bin_of
 
 _PRIOR = 2.0  # pseudo-labels per bin, distributed as predicted
 _MEMORY = 5_000.0  # effective number of labels per bin
+_MEMORY_BEFORE = 50.0  # of those of events before a change, once labels of later events come
 _RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels between updates of the calibration: a tenth of all, within bounds
 _Z = 1.96
 _SETTLED = 1_000  # labels of events after a change that end the doubt about it
@@ -95,17 +96,28 @@ class Estimate(Stateful):
         """
         self._recent = np.concatenate([self._recent, scores[~np.isnan(scores)]])[-self.window :]
         known = ~np.isnan(judged)
-        if len(self._since) and times is not None:
-            self._n_since += int((times[known] >= self._since[0]).sum())
         judged, right = judged[known], right[known]
+        if len(self._since) and times is not None:
+            later = np.flatnonzero(times[known] >= self._since[0])
+            if len(later) and not self._n_since:
+                self._calibrate(judged[: later[0]], right[: later[0]])
+                judged, right = judged[later[0] :], right[later[0] :]
+                self._renew(_MEMORY_BEFORE)
+            self._n_since += len(later)
+        self._calibrate(judged, right)
+
+    def _calibrate(self, judged: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
         while len(judged):
             n = self._awaited - int(self._latest.counts[0].sum())
             self._latest.add(judged[:n], right[:n])
             judged, right = judged[n:], right[n:]
             if self._latest.counts[0].sum() == self._awaited:
-                self._right += self._latest.counts[:2]
-                self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
-                self._latest = Reliability()
+                self._renew(_MEMORY)
+
+    def _renew(self, memory: float) -> None:
+        self._right += self._latest.counts[:2]
+        self._right *= np.minimum(1.0, memory / np.maximum(self._right[0], 1.0))
+        self._latest = Reliability()
 
     @property
     def _awaited(self) -> int:

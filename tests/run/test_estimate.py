@@ -54,7 +54,8 @@ def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_c
     lowered = []
     for times in (before[:0], before, before[:500] + 7, before[:500] + 7):
         estimate.change(at=5) if not lowered else None
-        estimate.follow(nothing, scores[: len(times)], scores[: len(times)] > 0.0, times)
+        own = scores[: len(times)]
+        estimate.follow(nothing, own, rng.random(len(own)) < own, times)
         now = estimate.now(doubt=0.5, chance=0.5)
         lowered.append(now.lowered)
         assert now.error >= now.lowered  # the interval contains the estimate without the change
@@ -62,3 +63,18 @@ def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_c
     assert lowered[1] == pytest.approx(lowered[0], rel=0.3)  # labels of earlier events say nothing about it
     assert lowered[2] == pytest.approx(lowered[1] / 2, rel=0.1)
     assert lowered[3] == 0.0
+
+
+def test_labels_after_a_change_of_features_count_more_than_all_before() -> None:
+    rng, found = np.random.default_rng(3), []
+    scores, times = rng.uniform(0.8, 1.0, 12_000), np.arange(12_000)
+    right = rng.random(12_000) < np.where(times < 10_000, scores, 0.5)
+    for step in (100, 700):  # the result does not depend on the batch size
+        estimate = Estimate(window=1_000)
+        estimate.change(at=10_000)
+        for start in range(0, 12_000, step):
+            part = slice(start, start + step)
+            estimate.follow(scores[part], scores[part], right[part], times[part])
+        found.append(estimate.now())
+    assert found[0] == found[1]
+    assert abs(found[0].accuracy - 0.5) < 0.1

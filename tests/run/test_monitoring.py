@@ -83,7 +83,8 @@ def test_records_do_not_depend_on_batches_or_the_format(
 
 
 def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
-    known = "".join(f"k{i},{1_700_000_001 + i},{'ok' if i % 2 else 'bad'}\n" for i in range(500))
+    loads = [float(line.split(",")[3]) for line in stream.read_text().splitlines()[1:501]]
+    known = "".join(f"k{i},{1_700_000_001 + i},{'bad' if load > 0.0 else 'ok'}\n" for i, load in enumerate(loads))
     (tmp_path / "labels.csv").write_text(f"id,t,y\n{known}k{N - 1},{1_700_000_000 + 2 * N},ok\n")
     late = ("--label-source", "labels.csv", "--join", "id", "--checkpoint", "state")
     options = ("run", stream, "--label", "y", "--time", "t", *late, "--alerts", "alerts.jsonl", "--reference", 1024)
