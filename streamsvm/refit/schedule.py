@@ -223,6 +223,10 @@ class Refits:
             note["outcome"] = f"skipped: {error}"
         except Exception as error:  # a solver may raise anything, and the learner continues
             note["outcome"] = self._failure(refit, error)
+        self._remember(note)
+
+    def _remember(self, note: dict[str, Any]) -> None:
+        """Count a refit, and keep its note."""
         kind = note["outcome"].partition(":")[0]
         self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
         self._seconds += note["seconds"]
