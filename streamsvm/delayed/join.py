@@ -93,13 +93,11 @@ class Join:
         single, store, text = self._single, self.store, key.encode("utf-8", "surrogatepass")
         if single is None or self._needs_batch:
             return False
-        if self.decisions and isinstance(single, SingleRow):
-            single.decide, single.n_notes = self._decide_one, self.decisions.n_notes
-        elif single.decide is not None:  # set by another join of this model
-            single.decide, single.n_notes = None, 0
-        if isinstance(single, SingleRow) and (row := single.pack(x)) is not None:
-            layout = self._layout_of(single)
-            if layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
+        if isinstance(single, SingleRow):  # its `decide` may be that of another join of this model
+            single.decide, single.n_notes = (self._decide_one, self.decisions.n_notes) if self.decisions else (None, 0)
+            row = single.pack(x)
+            layout = OWN if row is None else self._layout_of(single)
+            if row is not None and layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
                 if store.table.n_entries[()] > 1:
                     self._free(store.table.journal)
                 return True
@@ -118,7 +116,7 @@ class Join:
         if (found := single.predict(x)) is None:
             return False
         row, proba, memory = found
-        if (layout := self._layout_of(single) if row else OWN) == OWN:
+        if (layout := self._layout_of(single) if row and isinstance(single, SingleRow) else OWN) == OWN:
             layout, row = store.pack_one(x)
         words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
         size = len(words) - len(proba) - len(memory) + self._n_bytes
@@ -127,7 +125,7 @@ class Join:
             self._free(store.table.journal)
         return True
 
-    def _layout_of(self, single: SingleRow | SingleObject) -> int:
+    def _layout_of(self, single: SingleRow) -> int:
         """Return the layout of the learner's names."""
         if single.names is not self._names:
             self._names, self._layout = single.names, self.store.layouts.number(single.names, True)

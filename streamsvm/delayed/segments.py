@@ -93,6 +93,8 @@ class Segments:
 
     def number(self, slot: int) -> int:
         """Return the number of the segment of a slot."""
+        if slot >= self.all[-1].first:
+            return len(self.all) - 1
         return bisect_right(self.all, slot, key=lambda segment: segment.first) - 1
 
     def _parts(self, slots: Ints) -> Iterator[tuple[int, slice]]:

@@ -33,8 +33,6 @@ class SingleObject:
         The last prediction and its probability, in lists of one.
     """
 
-    names, decide = (), None
-
     def __init__(self, model: RowModel) -> None:
         self._model, self.code, self.score = model, [-1], [math.nan]
 
@@ -47,9 +45,6 @@ class SingleObject:
     def shares_by_label(self) -> dict[Any, float]:
         """Probabilities of the last prediction."""
         return self._model.last
-
-    def pack(self, x: Any) -> None:
-        """Return None: the row is stored as an object."""
 
     def predict(self, x: Any) -> tuple[bytes, bytes, bytes]:
         """Predict an event; return the words of its row, probabilities and memory as `SingleRow` does."""
