@@ -7,7 +7,7 @@ import os
 from collections.abc import Hashable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import base
@@ -21,7 +21,7 @@ from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
-from streamsvm.delayed.protocol import Answer, Events
+from streamsvm.delayed.protocol import Events
 from streamsvm.delayed.single import SingleObject, SingleRow
 from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
@@ -34,6 +34,13 @@ from streamsvm.parameters import ParameterError, check_number
 logger = logging.getLogger(__name__)
 _NO_TIMES, _AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
 _NO_ORIGINS = np.zeros((1, 2), np.int64)
+
+
+class _Found(NamedTuple):
+    """Prediction of an event in a batch of one."""
+
+    label: Any
+    shares_by_label: dict[Any, float]
 
 
 class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
@@ -165,10 +172,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return self.model.predict_one(x, **kwargs)
         _refuse(kwargs)
         with self._lock:
-            if single := self._single(x, key, time, proba=False):
-                chosen = self._joined().decided.decisions
-                return single.label if chosen is None else self._label(int(chosen[0]))
-            return self._predict(x, key, time, proba=False)[0]
+            found, chosen = self._predict(x, key, time, proba=False), self._joined().decided.decisions
+            return found.label if chosen is None else self._label(int(chosen[0]))
 
     def predict_proba_one(
         self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
@@ -188,9 +193,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return self.model.predict_proba_one(x, **kwargs)
         _refuse(kwargs)
         with self._lock:
-            if single := self._single(x, key, time, proba=True):
-                return dict(single.shares_by_label)
-            return self._predict(x, key, time, proba=True)[1]
+            return dict(self._predict(x, key, time, proba=True).shares_by_label)
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
@@ -257,8 +260,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         _refuse(kwargs)
         with self._lock:
             self.label_sets(coverage, by_class)
-            is_single = self._single(x, key, time, proba=True) is not None
-            members = (self._joined() if is_single else self._ask(x, key, time)).decided.members
+            self._predict(x, key, time, proba=True)
+            members = self._joined().decided.members
             return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
@@ -305,56 +308,40 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 self._key_notice = notice
                 logger.warning("%s", notice)
 
-    def _single(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | SingleObject | None:
-        """Predict an event without a batch and store it until its label arrives; None if it needs a batch."""
-        if self._adapter.single is None:
-            return None
-        if isinstance(self._adapter, RowModel):
-            self._adapter.with_proba = proba or bool(self._sets)
-        join, text, moment = self._join or self._joined(), key_text(key), NOW if time is None else milliseconds(time)
-        if not join.predict_one(x, text, moment):
-            timed = with_times(x) if self._adapter.stores_proba else None
-            if timed is None or not join.predict_one(timed, text, moment):
-                return None
-            self._say_times(x)
+    def _predict(
+        self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool
+    ) -> SingleRow | SingleObject | _Found:
+        """Predict an event, without a batch if possible, and store it until its label arrives."""
+        adapter, join, text = self._adapter, self._join or self._joined(), key_text(key)
+        if isinstance(adapter, RowModel):
+            adapter.with_proba = proba or bool(self._sets)
+        moment = NOW if time is None else milliseconds(time)
+        if not (is_single := join.predict_one(x, text, moment)):
+            timed = with_times(x) if isinstance(adapter, OwnModel) else None
+            if timed is not None:
+                self._say_times(x)
+                x, is_single = timed, join.predict_one(timed, text, moment)
+            if not is_single and isinstance(adapter, OwnModel):
+                refuse_rows(unusable_rows([x]))  # before the event is stored
         if self._keys.wants_events:
             self._keys.add([text], self._moment(time, join), [], [])
-        return self._adapter.single
-
-    def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
-        adapter = self._adapter
+        if is_single and adapter.single is not None:
+            return adapter.single
+        n_before, events = len(adapter.classes), Events([x], [text], self._moment(time, join), _NO_ORIGINS)
+        answer, _ = join.step(events, LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
+        for reason in adapter.take_refused():
+            logger.warning("%s", reason)
+        join.decided = answer.decided
         if isinstance(adapter, RowModel):
-            adapter.with_proba = proba
-        n_before = len(adapter.classes)
-        answer = self._ask(x, key, time)
-        code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
-        label = self._label(code)
-        if isinstance(adapter, RowModel):
-            return label, adapter.last
-        shares = [] if answer.probas is None else answer.probas[0].tolist()
-        found = enumerate(zip(adapter.classes, shares, strict=False))
-        # A label that precedes its event may add a class after the prediction; a timeout may add one before.
-        return label, {name: share for i, (name, share) in found if i < n_before or share > 0.0}
+            shares = adapter.last
+        else:  # a label that precedes its event may add a class after the prediction; a timeout may add one before
+            row = [] if answer.probas is None else answer.probas[0].tolist()
+            named = enumerate(zip(adapter.classes, row, strict=False))
+            shares = {name: share for i, (name, share) in named if i < n_before or share > 0.0}
+        return _Found(self._label(int(answer.codes[0])), shares)
 
     def _label(self, code: int) -> Any:
         return self._adapter.classes[code] if code >= 0 else None
-
-    def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
-        """Predict an event and store it until its label arrives."""
-        join = self._joined()
-        if isinstance(self._adapter, RowModel):
-            self._adapter.with_proba |= bool(self._sets)
-        elif (timed := with_times(x)) is not None:
-            self._say_times(x)
-            x = timed
-        if isinstance(self._adapter, OwnModel):
-            refuse_rows(unusable_rows([x]))  # before the event is stored
-        text, moment = key_text(key), self._moment(time, join)
-        self._keys.add([text], moment, [], [])
-        answer, _ = join.step(Events([x], [text], moment, _NO_ORIGINS), LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
-        for reason in self._adapter.take_refused():
-            logger.warning("%s", reason)
-        return answer
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
         for name in names_of_times(x):
