@@ -21,7 +21,7 @@ Table: TypeAlias = "dict[str, NDArray[Any]]"
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
 """Table for sinks: columns of equal length by name."""
 
-Rows: TypeAlias = "slice | list[int]"
+Rows: TypeAlias = "slice | list[int] | NDArray[np.int64]"
 """Row indices."""
 
 BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
@@ -208,16 +208,9 @@ class Batch:
 
     def _picked(self, rows: Rows) -> Batch:
         """Select events, without rejected records."""
-        features: Features
-        if isinstance(self.features, SparseRows):
-            features = self.features.picked(rows)
-        elif isinstance(self.features, list):
-            features = _picked(self.features, rows)
-        else:
-            features = {name: column[rows] for name, column in self.features.items()}
         origins = Origins(self.origins.shared, {name: _picked(c, rows) for name, c in self.origins.columns.items()})
         others = [None if s is None else _picked(s, rows) for s in (self.raw, self.keys, self.times, self.headers)]
-        return Batch(features, _picked(self.labels, rows), origins, self.position, [], *others)
+        return Batch(picked(self.features, rows), _picked(self.labels, rows), origins, self.position, [], *others)
 
     def reaches_beyond(self, n: int) -> bool:
         """Return whether any event or late label follows the first n events.
@@ -271,6 +264,23 @@ class Batch:
             rejected.sort(key=lambda one: one.place)
             late = replace(late, before=np.searchsorted(np.array(keep), late.before))
         return replace(self._picked(keep), rejected=rejected, late=late)
+
+
+def picked(features: Features, rows: Rows) -> Features:
+    """Select rows of features.
+
+    Parameters
+    ----------
+    features
+        Rows of any kind.
+    rows
+        Their indices, or a slice.
+    """
+    if isinstance(features, dict):
+        return {name: column[rows] for name, column in features.items()}
+    if isinstance(features, SparseRows):
+        return features.picked(rows)
+    return features[rows] if isinstance(rows, slice) else [features[i] for i in rows]
 
 
 def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:

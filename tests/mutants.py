@@ -66,6 +66,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "streamsvm/delayed/segments.py",
         (
             "tests/delayed/test_store.py",
+            f"{_LATE[0]}::test_memory_stays_within_its_bound",
             f"{_LATE[0]}::test_segments_that_are_closed_and_kept_on_disk",
             f"{_LATE[1]}[<lambda>-options5]",
         ),

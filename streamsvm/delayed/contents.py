@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import rows_of
-from streamsvm.delayed.rows import OBJECT, Layouts, Packed, gather, padded
+from streamsvm.delayed.rows import OBJECT, Layouts, Packed, padded
 from streamsvm.delayed.segments import Segments
 from streamsvm.delayed.slots import SlotTable
 from streamsvm.features.rows import Floats, Ints
@@ -97,22 +97,19 @@ class Contents:
         """
         if not len(slots):
             return
-        own, (n, k) = [padded(keys[i]) for i in which.tolist()], numbers[which].shape
-        lengths = np.column_stack([rows.lengths[which], [len(key) // 8 for key in own], np.full(n, k)])
-        sources = rows.words, np.frombuffer(b"".join(own), np.float64), numbers[which].reshape(-1)
-        ends = np.cumsum(lengths, 0)
-        starts = np.column_stack(
-            [
-                (np.cumsum(rows.lengths) - rows.lengths)[which],
-                len(sources[0]) + ends[:, 1] - lengths[:, 1],
-                len(sources[0]) + len(sources[1]) + ends[:, 2] - lengths[:, 2],
-            ]
-        )
-        words = gather(np.concatenate(sources), starts.reshape(-1), lengths.reshape(-1))
-        total, records, at = lengths.sum(1), self.table.records, self.table.at(slots)
-        records["start"][at] = self.segments.append(int(slots[0]), words.tobytes()) + np.cumsum(total) - total
-        records["layout"][at], records["n_row"][at], records["n_words"][at] = rows.layouts[which], lengths[:, 0], total
-        records["n_key"][at] = [len(keys[i]) for i in which.tolist()]
+        own, n_row, k = [padded(keys[i]) for i in which.tolist()], rows.lengths[which], numbers.shape[1]
+        words, values, ends = rows.words.tobytes(), numbers.tobytes(), np.cumsum(rows.lengths)[which]
+        spans = zip(own, which.tolist(), (8 * (ends - n_row)).tolist(), (8 * ends).tolist(), strict=True)
+        stored = [part for key, i, a, b in spans for part in (words[a:b], key, values[8 * k * i : 8 * k * (i + 1)])]
+        n_words, data = n_row + k + [len(key) // 8 for key in own], self.segments.open_at(int(slots[0]))
+        found = {"layout": rows.layouts[which], "n_row": n_row, "n_words": n_words}
+        found |= {
+            "start": len(data) // 8 + np.cumsum(n_words) - n_words,
+            "n_key": [len(keys[i]) for i in which.tolist()],
+        }
+        for name, column in found.items():
+            self.table.records[name][self.table.at(slots)] = column
+        data += b"".join(stored)
 
     def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
         """Return a part of what is stored of ascending slots, concatenated, and the number of words of each.

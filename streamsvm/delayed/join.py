@@ -263,7 +263,7 @@ class Join:
             labels[turns.fused - 1], apart[turns.fused - 1] = labels[turns.fused], 0
         memories = np.zeros((n + len(old), size), np.int64)
         memories[n:] = store.part(old, "memory", size)[0].view(np.int64).reshape(len(old), size)
-        features = stacked([(events.features, n), (store.rows(old), len(old))])
+        features = stacked(events.features, n, store.rows(old), len(old))
         return ModelRows(
             in_order(features, turns.source[rows]),
             CategoricalColumn(labels[rows], values),

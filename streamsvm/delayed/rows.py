@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from connectors.events import Features, SparseRows, rows_of
+from connectors.events import Features, SparseRows, picked, rows_of
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import DAMAGED, decode_label, encode_label
@@ -105,9 +105,7 @@ class Layouts:
             both = gather(np.concatenate([places, words]), starts.reshape(-1), np.repeat(lengths, 2))
             return Packed(np.full(len(lengths), SPARSE), both, 2 * lengths)
         if isinstance(features, dict) and all(column.dtype.kind == "f" for column in features.values()):
-            X = np.empty((n, len(features)))
-            for j, column in enumerate(features.values()):
-                X[:, j] = column
+            X = np.column_stack([np.empty((n, 0)), *features.values()])
             return Packed(np.full(n, self.number(tuple(features), True)), X.reshape(-1), np.full(n, X.shape[1]))
         if isinstance(features, dict):
             values = zip(*(column.tolist() for column in features.values()), strict=True)
@@ -171,42 +169,24 @@ def _values(text: bytes) -> list[Any]:
     return list(values)
 
 
-def taken(features: Features, rows: Ints) -> Features:
-    """Return the given rows."""
-    if isinstance(features, list):
-        return [features[i] for i in rows.tolist()]
-    if isinstance(features, SparseRows):
-        return features.picked(rows.tolist())
-    return {name: column[rows] for name, column in features.items()}
-
-
-def stacked(parts: Sequence[tuple[Features, int]]) -> Features:
-    """Concatenate rows of several kinds, given with their numbers."""
-    given = [(features, n) for features, n in parts if n]
-    if len(given) < 2:
-        return given[0][0] if given else []
-    sparse = [features for features, _ in given if isinstance(features, SparseRows)]
-    tables = [features for features, _ in given if isinstance(features, dict)]
-    if len(sparse) == len(given):
-        return _stacked_sparse(sparse)
-    if len(tables) == len(given) and len({tuple(table) for table in tables}) == 1:
-        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    return [row for features, n in given for row in rows_of(features, n)]
-
-
-def _stacked_sparse(parts: Sequence[SparseRows]) -> SparseRows:
-    sizes = np.cumsum([0, *(part.indptr[-1] for part in parts)])
-    indptr = [part.indptr[1:] + size for part, size in zip(parts, sizes, strict=False)]
-    return SparseRows(
-        np.concatenate([np.zeros(1, np.int64), *indptr]),
-        np.concatenate([part.indices for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )
+def stacked(features: Features, n: int, more: Features, m: int) -> Features:
+    """Concatenate n rows and m rows, which may be of other kinds."""
+    if not (n and m):
+        return features if n else more
+    if isinstance(features, SparseRows) and isinstance(more, SparseRows):
+        return SparseRows(
+            np.concatenate([features.indptr[:-1], features.indptr[-1] + more.indptr]),
+            np.concatenate([features.indices, more.indices]),
+            np.concatenate([features.values, more.values]),
+        )
+    if isinstance(features, dict) and isinstance(more, dict) and tuple(features) == tuple(more):
+        return {name: np.concatenate([column, more[name]]) for name, column in features.items()}
+    return rows_of(features, n) + rows_of(more, m)
 
 
 def in_order(features: Features, order: Ints) -> Features:
     """Return the rows in the given order."""
-    return features if (order == np.arange(len(order))).all() else taken(features, order)
+    return features if (order == np.arange(len(order))).all() else picked(features, order)
 
 
 def _unpack_sparse(words: Floats, lengths: Ints) -> SparseRows:

@@ -75,19 +75,11 @@ class Segments:
         """Return the first slot after a segment."""
         return self.all[i + 1].first if i + 1 < len(self.all) else int(self.table.state.next)
 
-    def append(self, first: int, words: bytes) -> int:
-        """Append words of slots from `first` on; return the position of the first word."""
-        data = self.open_at(first)
-        start = len(data) // 8
-        data += words
-        return start
-
     def open_at(self, slot: int) -> bytearray:
         """Return the words of the open segment, to append those of the next slot."""
         if slot - self.all[-1].first >= SEGMENT:
             self.all.append(Segment(slot))
-            self._compact(len(self.all) - 2, _FREED)
-            self._spill(len(self.all) - 2)
+            self.settle(len(self.all) - 2)
         data: bytearray = self.all[-1].data
         return data
 
@@ -117,32 +109,26 @@ class Segments:
         """Free words of segment i."""
         self.all[i].n_free += n_words
         if i < len(self.all) - 1:  # the open segment is compacted when it closes
-            self._compact(i, _FREED)
+            self.settle(i)
 
-    def _compact(self, i: int, share: float) -> None:
-        """Remove freed words, if their share exceeds `share`."""
+    def settle(self, i: int, share: float = _FREED) -> None:
+        """Remove freed words if their share exceeds `share`, and move a closed segment to the folder."""
         segment = self.all[i]
-        if segment.n_free <= share * len(segment.data) / 8:
-            return
-        records = self.table.of(segment.first, self.end(i))
-        held = np.flatnonzero(self.holds(records["status"]))
-        lengths = records["n_words"][held].astype(np.int64)
-        segment.data = bytearray(segment.gather(records["start"][held], lengths).tobytes())
-        records["start"], segment.n_free = 0, 0
-        records["start"][held] = np.cumsum(lengths) - lengths
-        self._spill(i)
-
-    def _spill(self, i: int) -> None:
-        """Move the words of a closed segment to disk, if there is a folder."""
-        if i < len(self.all) - 1 and self.folder is not None:
-            self.all[i].spill(self.folder)
+        if segment.n_free > share * len(segment.data) / 8:
+            records = self.table.of(segment.first, self.end(i))
+            held = np.flatnonzero(self.holds(records["status"]))
+            lengths = records["n_words"][held].astype(np.int64)
+            segment.data = bytearray(segment.gather(records["start"][held], lengths).tobytes())
+            records["start"], segment.n_free = 0, 0
+            records["start"][held] = np.cumsum(lengths) - lengths
+        if self.folder is not None and i < len(self.all) - 1:
+            segment.spill(self.folder)
 
     def restore(self, i: int) -> None:
         """Count the freed words of a segment, and move a closed one to disk."""
         segment, records = self.all[i], self.table.of(self.all[i].first, self.end(i))
         segment.n_free = len(segment.data) // 8 - int(records["n_words"][self.holds(records["status"])].sum())
-        self._compact(i, _FREED)
-        self._spill(i)
+        self.settle(i)
 
     def holds(self, status: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return whether slots of these statuses have stored words."""
@@ -150,14 +136,10 @@ class Segments:
         holds: NDArray[np.bool_] = (status == kernels.PENDING) | (relearns & (status == kernels.LABELLED))
         return holds
 
-    def compact_last(self) -> None:
-        """Remove all freed words of the open segment."""
-        self._compact(len(self.all) - 1, 0.0)
-
     def trim(self, most_bytes: float) -> None:
         """Remove forgotten segments, and compact the others if more than `most_bytes` are in use."""
         while len(self.all) > 1 and self.all[1].first <= self.table.state.known:
             del self.all[0]
         if self.n_bytes > most_bytes:
             for i in range(len(self.all)):
-                self._compact(i, _FREED / 4)
+                self.settle(i, _FREED / 4)

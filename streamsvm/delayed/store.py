@@ -304,7 +304,7 @@ class Store(Contents):
         if self._objects:
             raise TypeError("rows that are objects cannot be saved")
         self.trim()
-        self.segments.compact_last()
+        self.segments.settle(len(self.segments.all) - 1, 0.0)
         if not folder.is_dir():
             make_directory(folder)
         for i, segment in enumerate(self.segments.all[:-1]):

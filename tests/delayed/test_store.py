@@ -47,10 +47,14 @@ def test_a_state_comes_back_as_it_was(saved: Saved) -> None:
         assert again.segments.n_bytes == n_events * 40
 
 
-def test_a_state_holds_no_words_of_labelled_events(tmp_path: Path) -> None:
-    store = Store()
-    run(Join(store, Echo()), [("event", 1, 1, 0), ("event", 2, 2, 0), ("label", 1, 3, 0)], 1)
-    assert len(store.state(tmp_path)[1]["open.data"]) == 40
+@pytest.mark.parametrize(("relearns", "n_events"), [(False, 2), (True, 3)])
+def test_a_state_holds_words_of_pending_events_and_of_those_that_may_be_relearned(
+    relearns: bool, n_events: int, tmp_path: Path
+) -> None:
+    store = Store(wait_ms=10, relearns=relearns)
+    expired, labelled, pending = [("event", 0, 0, 0)], [("event", 1, 0, 0), ("label", 1, 5, 0)], [("event", 2, 5, 0)]
+    run(Join(store, Echo()), [*expired, *labelled, *pending, ("event", 3, 12, 0)], 1)
+    assert len(store.state(tmp_path)[1]["open.data"]) == 40 * n_events
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
