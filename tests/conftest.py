@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -42,10 +43,16 @@ hypothesis.settings.load_profile("streamsvm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile with one process per core. Otherwise all workers would compile during collection."""
+    """Compile with one process per core. Otherwise all workers would compile during collection.
+
+    The same holds for the bytecode of the tests, of which a fresh checkout has none.
+    """
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
-        command = [sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"]
-        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+        quiet: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.DEVNULL}
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only", *config.args]
+        is_fresh = not any((ROOT / "tests" / "__pycache__").glob("test_*-pytest-*.pyc"))
+        with subprocess.Popen(command, **quiet) if is_fresh else contextlib.nullcontext():
+            subprocess.run([sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"], check=True, **quiet)
 
 
 # These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
