@@ -167,5 +167,5 @@ def owner_of(node: ast.Attribute) -> str:
     return node.value.id if isinstance(node.value, ast.Name) else ast.unparse(node.value)
 
 
-# These use private parts of kafka-python's producer and fetcher, which have no public interface for this.
-OF_KAFKA = {ROOT / "connectors" / "kafka" / name for name in ("producer.py", "fetching.py")}
+# It uses private parts of kafka-python's producer, which have no public interface for this.
+OF_KAFKA = {ROOT / "connectors" / "kafka" / "producer.py"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import talking
 from connectors.kafka.failures import RetryTimeout
-from connectors.kafka.fetching import FetchErrors
 from connectors.kafka.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ class Reader:
 
     def __init__(self, offsets: Offsets, consumer: Any, options: SourceOptions, timeout: RetryTimeout) -> None:
         self._offsets, self._consumer, self._options, self._timeout = offsets, consumer, options, timeout
-        self._errors = FetchErrors(offsets.name, consumer)
         self._at_once = max(1, options.batch_bytes // options.max_value_bytes)  # records, until their size is known
         self._ahead: dict[int, int] = {}  # partitions that are not fetched for now, and where they resume
         self._lacking_since: dict[int, float] = {}
@@ -160,7 +159,6 @@ class Reader:
         self._order, self.ready = self._options.order(self._offsets.next, _size), []
         self._lacking_since.clear()
         self._ahead.clear()
-        self._errors.clear()
         self._offsets.fetch(self._offsets.next)
 
     def peek(self) -> list[Any]:
@@ -175,13 +173,7 @@ class Reader:
         self._offsets.next |= {record.partition: record.offset + 1 for record in records}
 
     def poll(self, seconds: float) -> None:
-        """Fetch records, and move those whose order is final to `ready`.
-
-        Raises
-        ------
-        ConnectorError
-            If there are none, because the brokers answer with an error; UnreachableError if it is transient.
-        """
+        """Fetch records, and move those whose order is final to `ready`."""
         partitions = self._offsets.next
         if not partitions:
             time.sleep(min(seconds, _WAIT_S))
@@ -198,7 +190,6 @@ class Reader:
         self._choose()
         if not self.ready:
             self._pass_over()
-            self._errors.check()
 
     def _choose(self) -> None:
         """Unassign partitions that fill their share of memory, until half of it is free.
@@ -215,7 +206,6 @@ class Reader:
             offsets.end_now[partition] = offsets.known_end(partition)
             self._ahead[partition] = offsets.reached(partition)
         again = {p: self._ahead.pop(p) for p in self._ahead.keys() - full}
-        self._errors.clear()
         offsets.fetch(again, [p for p in offsets.next if p not in self._ahead])
 
     def _fetch(self, seconds: float) -> dict[Any, list[Any]]:
@@ -232,7 +222,7 @@ class Reader:
             self._offsets.skip_removed(error)
             self.assign()
             return {}
-        if found and self._errors.lasting is None:
+        if found:
             self._timeout.reward(self._offsets.name)
         return found
 
@@ -265,13 +255,21 @@ class Reader:
                 reached = min(reached, offsets.end.get(partition, 0))
             offsets.next[partition] = max(offsets.next[partition], reached)
 
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether a partition without held records has some, other than those of open transactions."""
+        ends = (
+            (p, min(self._offsets.known_end(p), self._offsets.stable_end(p, math.inf))) for p in self._order.lacking()
+        )
+        return any(self._offsets.reached(p) < end for p, end in ends)
+
     def awaited(self) -> str:
         """Describe the partitions with a lag and without held records."""
         awaited, offsets = [], self._offsets
         for partition in self._order.lacking():
             offset, end = offsets.reached(partition), offsets.known_end(partition)
             if offset < end:
-                is_open = offset >= offsets.stable_end(partition, float("inf"))
+                is_open = offset >= offsets.stable_end(partition, math.inf)
                 why = "; an open transaction there must end first" if is_open else ""
                 awaited.append(f"partition {partition}, at offset {offset} of {end}{why}")
         shown = " and ".join(awaited[:_SHOWN_PARTITIONS]) or "the client"

@@ -216,12 +216,13 @@ class KafkaSource(Source):
                 reader.poll(left)
             self._waited = not reader.ready
             self._look_around()
-            self._watch_for_stall()
         except UnreachableError as error:
             if time.monotonic() - self._checked >= _ASK_S:
                 self._check_there()
                 self._checked = time.monotonic()
             self._timeout.bear(error)
+        else:
+            self._watch_for_stall()
         records = reader.peek()
         if not self._has_schemas(records):
             records = []
@@ -242,11 +243,19 @@ class KafkaSource(Source):
         return found
 
     def _watch_for_stall(self) -> None:
-        """Warn once if no event arrives for a long time although there is a lag."""
+        """Warn once if no event arrives for a long time although there is a lag, and stop after `broker_timeout`.
+
+        The client repeats fetches that fail, without a limit and without a message.
+        """
         now = time.monotonic()
         if self._reader.ready or not (behind := sum(self.lag.values())):
             self._waiting_since, self._stalled = now, False
-        elif not self._stalled and now - self._waiting_since >= _DRY_S:
+            return
+        silence = now - self._waiting_since
+        if silence >= self._timeout.seconds and self._reader.is_kept_waiting:
+            what = f"no record for {silence:.0f} s, and {behind} to come: waiting for {self._reader.awaited()}"
+            raise UnreachableError(f"{self.name}: {what}")
+        if not self._stalled and silence >= _DRY_S:
             self._stalled = True
             self.stalls += 1
             logger.warning(

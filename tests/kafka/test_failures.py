@@ -5,14 +5,12 @@ import logging
 import os
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka import failures
 from connectors.kafka.failures import RetryTimeout, passes, passes_anew
-from connectors.kafka.fetching import FetchErrors
 from tests.errors import raises
 
 errors = pytest.importorskip("kafka.errors")
@@ -139,34 +137,3 @@ def test_a_client_that_finds_no_broker_leaves_nothing_behind():
         with raises(UnreachableError, reason="no answer"):
             connect("t", ["127.0.0.1:1"], make, {"bootstrap_timeout_ms": 50})
     assert {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")} <= before
-
-
-def test_an_error_of_fetches_is_raised_if_it_lasts_or_is_not_transient(monkeypatch):
-    now, seen, tps = [100.0], [], [TopicPartition("t", p) for p in (0, 1)]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    fetcher = SimpleNamespace(_handle_fetch_response=lambda *given: seen.append(given))
-    found = FetchErrors("kafka://b:1/t", SimpleNamespace(_fetcher=fetcher))
-
-    def answer(*codes, whole=0):
-        of = [SimpleNamespace(partition_index=p, error_code=code) for p, code in enumerate(codes)]
-        topics = [SimpleNamespace(topic="t", partitions=of)]
-        response = SimpleNamespace(error_code=whole, responses=[] if whole else topics)
-        fetcher._handle_fetch_response(1, dict.fromkeys(tps), now[0], response)
-
-    answer(6, 0)  # no longer the leader
-    found.check()
-    now[0] += 3.0
-    answer(6)  # a response without news of the other partition
-    with raises(UnreachableError, "NotLeader"):
-        found.check()
-    answer(0)
-    found.check()
-    answer(1)  # the client raises it
-    found.check()
-    answer(whole=82)
-    with raises(ConnectorError, "FencedInstanceId"):
-        found.check()
-    found.clear()
-    found.check()
-    assert len(seen) == 5
-    FetchErrors("kafka://b:1/t", SimpleNamespace()).check()  # a client without this interface
