@@ -196,7 +196,7 @@ def _member_of(path: str) -> str:
     """Return the name of the only file in a ZIP archive. Raise an error if it holds several."""
     from connectors.text.zip_stream import ZipStream
 
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         return ZipStream(file, path).member
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from connectors.addresses import printable
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.text.bytestreams import CHUNK, ByteStream
-from connectors.text.opening import ZIP, codec_of_head
-from connectors.text.unpacked import Unpacked
+from connectors.text.opening import opened
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -120,43 +119,14 @@ class RemoteFile(ABC):
         """Close connections."""
 
 
-class RemoteStream(ByteStream):
-    """Byte stream of a remote file."""
-
-    def __init__(self, file: RemoteFile) -> None:
-        self._file = file
-        self._at = self._start = 0
-        self._block = b""
-
-    @property
-    def version(self) -> str | None:
-        return self._file.version
-
-    def read(self, wait_s: float) -> bytes | None:
-        if not self._start <= self._at < self._start + len(self._block):
-            self._block, self._start = self._file.read(self._at, self._file.block), self._at
-        first = self._at - self._start
-        data = self._block[first : first + CHUNK]
-        self._at += len(data)
-        return data or None
-
-    def seek(self, offset: int) -> bool:
-        self._at = offset
-        return self._file.size is None or offset <= self._file.size
-
-    def fraction(self, offset: int) -> float | None:
-        return min(1.0, offset / (self._file.size or offset or 1)) if self._file.size is not None else None
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class RemoteReader(io.RawIOBase):
-    """Random access to a remote file, for Parquet."""
+    """A remote file as a binary file with random access."""
 
     def __init__(self, file: RemoteFile) -> None:
         super().__init__()
-        self._file, self._at = file, 0
+        self._file = file
+        self._at = self._start = 0
+        self._block = b""
         self.version = file.version
 
     def readable(self) -> bool:
@@ -169,7 +139,10 @@ class RemoteReader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to an offset."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size or 0}[whence]
+        if whence == io.SEEK_END and self._file.size is None:
+            what = "the server does not tell the size: download the file first"
+            raise ConnectorError(f"{self._file.name}: {what}", "no size")
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence] or 0
         self._at = start + offset
         return self._at
 
@@ -180,7 +153,9 @@ class RemoteReader(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read bytes into a buffer; return their number."""
         view = memoryview(buffer).cast("B")
-        data = self._file.read(self._at, len(view))
+        if not self._start <= self._at < self._start + len(self._block):
+            self._block, self._start = self._file.read(self._at, self._file.block), self._at
+        data = self._block[self._at - self._start :][: len(view)]
         view[: len(data)] = data
         self._at += len(data)
         return len(data)
@@ -215,19 +190,7 @@ def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
     if follow:
         raise ConnectorError(f"{name}: at_end=wait is for growing local files", "packed", option="at_end")
     file = open_remote(url)
-    stream = RemoteStream(file)
-    try:
-        head = stream.read(0.0) or b""
-        stream.seek(0)
-        if head.startswith(ZIP):
-            from connectors.text.zip_stream import ZipStream
-
-            return ZipStream(_random(file), name, file.version)
-        codec = codec_of_head(name, head)
-        return stream if codec is None else Unpacked(stream, name, codec)
-    except BaseException:
-        stream.close()
-        raise
+    return opened(RemoteReader(file), name, lambda: file.size, file.version)  # type: ignore[arg-type] # a raw file
 
 
 def open_random(url: str) -> io.BufferedReader:
@@ -238,11 +201,4 @@ def open_random(url: str) -> io.BufferedReader:
     ConnectorError
         If it cannot be read, or the server does not tell its size.
     """
-    return _random(open_remote(url))
-
-
-def _random(file: RemoteFile) -> io.BufferedReader:
-    if file.size is None:
-        file.close()
-        raise ConnectorError(f"{file.name}: the server does not tell the size: download the file first", "no size")
-    return io.BufferedReader(RemoteReader(file), 1 << 20)
+    return io.BufferedReader(RemoteReader(open_remote(url)), 1 << 20)

@@ -10,6 +10,8 @@ import select
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import IO
 
 from connectors.errors import ConnectorError
 
@@ -60,28 +62,53 @@ class ByteStream(ABC):
         """Close the file."""
 
 
-class PlainFile(ByteStream):
-    """Byte stream of a regular file, up to its current end."""
+class FileStream(ByteStream):
+    """Byte stream of a binary file with random access, up to its current end.
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd, self._path = fd, path
-        self._close = weakref.finalize(self, os.close, fd)  # also if close() is never called
+    Parameters
+    ----------
+    file
+        The file. It is closed with the stream, also if `close` is never called.
+    name
+        Its name in messages.
+    size
+        Function that returns its size, None if unknown. By default, the one of the system.
+    version
+        Version of a remote file.
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        name: str,
+        size: Callable[[], int | None] | None = None,
+        version: str | None = None,
+    ) -> None:
+        self._file, self._name, self._version = file, name, version
+        self._size: Callable[[], int | None] = size or (lambda: os.fstat(file.fileno()).st_size)
+        self._close = weakref.finalize(self, file.close)
+
+    @property
+    def version(self) -> str | None:
+        return self._version
 
     def read(self, wait_s: float) -> bytes | None:
-        return _read(self._fd, CHUNK, self._path) or None
+        return _read(self._file, self._name) or None
 
     def seek(self, offset: int) -> bool:
-        os.lseek(self._fd, offset, os.SEEK_SET)
-        return offset <= os.fstat(self._fd).st_size
+        self._file.seek(offset)
+        size = self._size()
+        return size is None or offset <= size
 
     def fraction(self, offset: int) -> float | None:
-        return min(1.0, offset / (os.fstat(self._fd).st_size or offset or 1))
+        size = self._size()
+        return None if size is None else min(1.0, offset / (size or offset or 1))
 
     def close(self) -> None:
         self._close()
 
 
-class GrowingFile(PlainFile):
+class GrowingFile(FileStream):
     """Byte stream of a file that another program appends to; waits at its end.
 
     The file may be truncated and then grow beyond the offset of the last read, so its size does not reveal the
@@ -90,20 +117,21 @@ class GrowingFile(PlainFile):
 
     live = True
 
-    def __init__(self, fd: int, path: str) -> None:
-        super().__init__(fd, path)
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        super().__init__(file, path)
+        self._fd = file.fileno()
         self._head = self._before = b""
 
     def read(self, wait_s: float) -> bytes | None:
         deadline = time.monotonic() + wait_s
-        while not (data := _read(self._fd, CHUNK, self._path)):
+        while not (data := _read(self._file, self._name)):
             self._check_name()
             left = deadline - time.monotonic()
             if left <= 0:
                 return data
             time.sleep(min(_POLL_S, left))
         # After the read, because the file could change between the check and the read.
-        self._check_content(os.lseek(self._fd, 0, os.SEEK_CUR) - len(data))
+        self._check_content(self._file.tell() - len(data))
         self._head += data[: _KNOWN_BYTES - len(self._head)]
         self._before = (self._before + data)[-_KNOWN_BYTES:]
         return data
@@ -124,48 +152,49 @@ class GrowingFile(PlainFile):
 
     def _truncated(self) -> ConnectorError:
         what = "the followed file was truncated; start the run again with --reset"
-        return ConnectorError(f"{self._path}: {what}", "truncated")
+        return ConnectorError(f"{self._name}: {what}", "truncated")
 
     def _check_name(self) -> None:
         """Raise ConnectorError if the file was truncated, removed, renamed or replaced."""
         here = os.fstat(self._fd)
-        if here.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
+        if here.st_size < self._file.tell():
             raise self._truncated()
         try:
-            there = os.stat(self._path)
+            there = os.stat(self._name)
         except OSError:
-            raise ConnectorError(f"{self._path}: the followed file was removed or renamed", "removed") from None
+            raise ConnectorError(f"{self._name}: the followed file was removed or renamed", "removed") from None
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             what = "the followed file was replaced by another (rotated); start the run again with --reset"
-            raise ConnectorError(f"{self._path}: {what}", "replaced")
+            raise ConnectorError(f"{self._name}: {what}", "replaced")
 
     def fraction(self, offset: int) -> float | None:
         return None
 
 
 class Pipe(ByteStream):
-    """Byte stream of standard input, a named pipe or a device; cannot seek back."""
+    """Byte stream of standard input, a named pipe or a device; cannot seek back.
+
+    The file has no buffer, because a buffered reader would wait until its buffer is full.
+    """
 
     live = True
 
-    def __init__(self, fd: int, name: str, *, owned: bool) -> None:
-        self._fd, self._name, self._owned = fd, name, owned
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file, self._name = file, name
         self._poll = select.poll()  # unlike select(), poll() accepts descriptors above 1023
-        self._poll.register(fd, select.POLLIN)
+        self._poll.register(file, select.POLLIN)
 
     def read(self, wait_s: float) -> bytes | None:
-        # Read the descriptor: a buffered reader would wait until its buffer is full.
         if not self._poll.poll(1000 * wait_s):
             return b""
-        return _read(self._fd, CHUNK, self._name) or None
+        return _read(self._file, self._name) or None
 
     def seek(self, offset: int) -> bool:
         what = "cannot be read again from an earlier position; use a file instead"
         raise ConnectorError(f"{self._name}: {what}", "not seekable")
 
     def close(self) -> None:
-        if self._owned:
-            os.close(self._fd)
+        self._file.close()
 
 
 class Converted(ByteStream):
@@ -222,8 +251,8 @@ class Converted(ByteStream):
         self._stream.close()
 
 
-def _read(fd: int, size: int, name: str) -> bytes:
+def _read(file: IO[bytes], name: str) -> bytes:
     try:
-        return os.read(fd, size)
+        return file.read(CHUNK)
     except OSError as error:
-        raise ConnectorError(f"{name}: cannot be read: {error.strerror}") from error
+        raise ConnectorError(f"{name}: cannot be read: {error.strerror or error}") from error

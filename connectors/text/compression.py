@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from connectors.errors import ConnectorError
+
+PIECE = 1 << 12
+"""Bytes to decompress in one call. After damage, nothing of the damaged piece is known."""
 
 
 class Compressor(Protocol):
@@ -33,22 +34,6 @@ class Decompressor(Protocol):
         """Return decompressed bytes."""
 
 
-class CorruptError(Exception):
-    """Raised if compressed data are damaged.
-
-    Parameters
-    ----------
-    message
-        What is wrong.
-    data
-        Bytes decompressed before the damage.
-    """
-
-    def __init__(self, message: str, data: bytes = b"") -> None:
-        super().__init__(message)
-        self.data = data
-
-
 @dataclass(frozen=True, slots=True)
 class Codec:
     """A compression format.
@@ -67,8 +52,6 @@ class Codec:
         Functions that start a frame. They receive the package.
     errors
         Errors of the decompressor. They receive the package.
-    piece
-        Bytes to decompress in one call. After a damaged piece, nothing of it is known.
     """
 
     name: str
@@ -78,7 +61,6 @@ class Codec:
     compressor: Callable[[Any], Compressor]
     decompressor: Callable[[Any], Decompressor]
     errors: Callable[[Any], tuple[type[Exception], ...]]
-    piece: int = 1 << 12
 
     def load(self, name: str) -> Any:
         """Import the package.
@@ -101,44 +83,14 @@ class Codec:
             raise ConnectorError(f"{name}: {what}", f"no {package}") from error
 
 
-class _Gzip:
-    """Decompress one member of a gzip file; after damage, all readable bytes are known."""
+class _Pieces:
+    """Decompress one frame of gzip or zstd. The size of a piece limits what one call returns."""
 
     eof, needs_input = False, True
     unused_data: bytes | None = b""
 
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        member, before = self._member, self._member.copy()
-        data = member.unconsumed_tail + data
-        try:
-            found = member.decompress(data, max_length)
-        except zlib.error as error:
-            raise CorruptError(str(error), _salvage(before, data)) from None
-        self.eof, self.unused_data = member.eof, member.unused_data
-        self.needs_input = not member.unconsumed_tail
-        return found
-
-
-def _salvage(member: zlib._Decompress, data: bytes) -> bytes:
-    """Decompress the bytes before the damage, one at a time, because a failing call returns nothing."""
-    found = bytearray()
-    with contextlib.suppress(zlib.error):
-        for i in range(len(data)):
-            found += member.decompress(data[i : i + 1])
-    return bytes(found)
-
-
-class _Zstd:
-    """Decompress one zstd frame. The size of a piece limits what one call returns."""
-
-    eof, needs_input = False, True
-    unused_data: bytes | None = b""
-
-    def __init__(self, zstandard: Any) -> None:
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         found: bytes = self._frame.decompress(data)
@@ -169,9 +121,8 @@ CODECS = (
         # The header has no timestamp, so that equal rows give equal bytes.
         *("gzip", ".gz", (b"\x1f\x8b",), "zlib"),
         compressor=lambda zlib: zlib.compressobj(wbits=31),
-        decompressor=lambda _: _Gzip(),
-        errors=lambda _: (),
-        piece=1 << 18,
+        decompressor=lambda zlib: _Pieces(zlib.decompressobj(wbits=31)),
+        errors=lambda zlib: (zlib.error,),
     ),
     Codec(
         *("bzip2", ".bz2", _BZIP2, "bz2"),
@@ -188,7 +139,7 @@ CODECS = (
     Codec(
         *("zstd", ".zst", _ZSTD, "zstandard"),
         compressor=lambda zstandard: zstandard.ZstdCompressor(write_checksum=True).compressobj(),
-        decompressor=_Zstd,
+        decompressor=lambda zstandard: _Pieces(zstandard.ZstdDecompressor().decompressobj()),
         errors=lambda zstandard: (zstandard.ZstdError,),
     ),
     Codec(

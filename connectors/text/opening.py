@@ -6,9 +6,11 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Callable
+from typing import IO
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import ByteStream, GrowingFile, Pipe, PlainFile
+from connectors.text.bytestreams import ByteStream, FileStream, GrowingFile, Pipe
 from connectors.text.compression import ZIP_SUFFIX, Codec, codec_of_bytes, codec_of_name, may_be_compressed
 from connectors.text.unpacked import Unpacked
 
@@ -19,7 +21,7 @@ _NO_TEXT = {
     b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
 }
 """First bytes of files that are not text."""
-ZIP = b"PK\x03\x04"
+_ZIP = b"PK\x03\x04"
 """First bytes of a ZIP archive."""
 _NOT_GROWING = "at_end=wait is for growing files of plain text"
 
@@ -35,46 +37,57 @@ def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
     if path == "-":
         if sys.stdin is None:  # sys.stdin was closed before Python started; descriptor 0 may be another file
             raise ConnectorError("standard input: is closed")
-        return Unpacked(Pipe(0, "standard input", owned=False), "standard input")
+        return Unpacked(Pipe(open(0, "rb", buffering=0, closefd=False), "standard input"), "standard input")
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the stream
+    except IsADirectoryError:
+        raise ConnectorError(f"{path}: is a directory, not a file", "directory") from None
     except FileNotFoundError:
         raise ConnectorError(f"{path}: no such file", "missing") from None
     except OSError as error:
         raise ConnectorError(f"{path}: cannot be read: {error.strerror}") from error
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISDIR(mode):
-        os.close(fd)
-        raise ConnectorError(f"{path}: is a directory, not a file", "directory")
-    if not stat.S_ISREG(mode):
-        return Unpacked(Pipe(fd, path, owned=True), path)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return Unpacked(Pipe(file, path), path)
+    return opened(file, path, follow=follow)
+
+
+def opened(
+    file: IO[bytes],
+    name: str,
+    size: Callable[[], int | None] | None = None,
+    version: str | None = None,
+    *,
+    follow: bool = False,
+) -> ByteStream:
+    """Open a file with random access by its first bytes; compression is detected whatever the name.
+
+    Parameters
+    ----------
+    file, name, size, version
+        As for `FileStream`.
+    follow
+        Whether to wait at its end.
+    """
     try:
-        return _regular(fd, path, follow=follow)
+        head = file.read(16)
+        file.seek(0)
+        is_zip = head.startswith(_ZIP)
+        codec = None if is_zip else _codec_of_head(name, head)
+        if follow and (codec is not None or is_zip):
+            what = f"is compressed by {'zip' if codec is None else codec.name}, but {_NOT_GROWING}"
+            raise ConnectorError(f"{name}: {what}", "packed", option="at_end")
+        if is_zip:
+            from connectors.text.zip_stream import ZipStream
+
+            return ZipStream(file, name, version)
+        stream = GrowingFile(file, name) if follow else FileStream(file, name, size, version)
+        return stream if codec is None else Unpacked(stream, name, codec)
     except BaseException:
-        os.close(fd)
+        file.close()
         raise
 
 
-def _regular(fd: int, path: str, *, follow: bool) -> ByteStream:
-    """Open a regular file by its first bytes; compression is detected whatever the name."""
-    head = os.pread(fd, 16, 0)
-    is_zip = head.startswith(ZIP)
-    codec = None if is_zip else codec_of_head(path, head)
-    if follow and (codec is not None or is_zip):
-        what = f"is compressed by {'zip' if codec is None else codec.name}, but {_NOT_GROWING}"
-        raise ConnectorError(f"{path}: {what}", "packed", option="at_end")
-    if follow:
-        return GrowingFile(fd, path)
-    if is_zip:
-        from connectors.text.zip_stream import ZipStream
-
-        stream = ZipStream(os.fdopen(os.dup(fd), "rb"), path)
-        os.close(fd)
-        return stream
-    return PlainFile(fd, path) if codec is None else Unpacked(PlainFile(fd, path), path, codec)
-
-
-def codec_of_head(path: str, head: bytes) -> Codec | None:
+def _codec_of_head(path: str, head: bytes) -> Codec | None:
     """Return the compression format of a file by its first bytes, or None; its package is loaded.
 
     Raises

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.text.bytestreams import CHUNK, ByteStream, Converted
-from connectors.text.compression import Codec, CorruptError, Decompressor, codec_of_bytes, may_be_compressed
+from connectors.text.compression import PIECE, Codec, Decompressor, codec_of_bytes, may_be_compressed
 
 
 class Unpacked(Converted):
     """Decompressed content of a stream with one or more frames (members) of one compression format.
 
-    If the stream is damaged, it ends after the last readable byte of gzip, and otherwise at most
-    `Codec.piece` compressed bytes before it.
+    A damaged stream ends at most `PIECE` compressed bytes before the damage.
 
     Parameters
     ----------
@@ -77,13 +76,10 @@ class Unpacked(Converted):
             self._frame = codec.decompressor(self._package)
         frame, piece = self._frame, b""
         if frame.needs_input:
-            piece = self._packed[self._used : self._used + codec.piece]
+            piece = self._packed[self._used : self._used + PIECE]
             self._used += len(piece)
         try:
             data = frame.decompress(piece, CHUNK)
-        except CorruptError as error:
-            self.damage = f"{codec.name} file is damaged: {error}"
-            return error.data
         except codec.errors(self._package) as error:
             self.damage = f"{codec.name} file is damaged: {error}"
             return b""

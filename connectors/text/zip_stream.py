@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
-from typing import IO, Any
+from typing import IO
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import CHUNK, ByteStream
+from connectors.text.bytestreams import FileStream
 
 _SHOWN = 3  # names of files in a message
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
-class ZipStream(ByteStream):
+class ZipStream(FileStream):
     """Content of the only file of a ZIP archive.
 
     Parameters
@@ -33,22 +34,19 @@ class ZipStream(ByteStream):
 
     damage: str | None = None
 
-    @property
-    def member(self) -> str:
-        """Name of the file in the archive."""
-        return self._about.filename
-
     def __init__(self, file: IO[bytes], name: str, version: str | None = None) -> None:
-        self._file, self._version = file, version
         try:
-            self._archive = zipfile.ZipFile(file)
-            self._about = self._only_member(name)
-            self._member: Any = self._archive.open(self._about)
+            archive = zipfile.ZipFile(io.BufferedReader(file, 1 << 20))  # type: ignore[type-var] # a raw file
+            about = self._only_member(archive, name)
+            super().__init__(archive.open(about), name, lambda: about.file_size, version)
         except (*_DAMAGED, NotImplementedError) as error:
             raise ConnectorError(f"{name}: the ZIP archive cannot be read: {error}", "damaged") from error
+        self.member = about.filename
+        """Name of the file in the archive."""
+        self._outer = file
 
-    def _only_member(self, name: str) -> zipfile.ZipInfo:
-        found = [each for each in self._archive.infolist() if not each.is_dir()]
+    def _only_member(self, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+        found = [each for each in archive.infolist() if not each.is_dir()]
         if any(each.filename == "[Content_Types].xml" for each in found):
             raise ConnectorError(f"{name}: is a spreadsheet: save it as CSV", "spreadsheet")
         found = [each for each in found if not each.filename.startswith("__MACOSX/")]
@@ -60,31 +58,21 @@ class ZipStream(ByteStream):
             raise ConnectorError(f"{name}: the ZIP archive is encrypted: unpack it", "encrypted")
         return found[0]
 
-    @property
-    def version(self) -> str | None:
-        return self._version
-
     def read(self, wait_s: float) -> bytes | None:
         try:
-            data: bytes = self._member.read(CHUNK)
+            return super().read(wait_s)
         except _DAMAGED as error:
             self.damage = f"ZIP archive is damaged: {error}"
             return None
-        return data or None
 
     def seek(self, offset: int) -> bool:
         self.damage = None
-        self._member.close()
-        self._member = self._archive.open(self._about)
         try:
-            self._member.seek(offset)
+            return super().seek(offset)
         except _DAMAGED as error:
             self.damage = f"ZIP archive is damaged: {error}"
-        return offset <= self._about.file_size
-
-    def fraction(self, offset: int) -> float | None:
-        return min(1.0, offset / (self._about.file_size or offset or 1))
+            return True
 
     def close(self) -> None:
-        self._archive.close()
-        self._file.close()
+        super().close()
+        self._outer.close()

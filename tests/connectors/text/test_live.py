@@ -168,7 +168,9 @@ def test_a_pipe_may_have_any_descriptor() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
     low, writer = os.pipe()
-    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # above the limit of select()
+    pipe = Pipe(
+        os.fdopen(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "rb", buffering=0), "pipe"
+    )  # above the limit of select()
     try:
         assert pipe.read(0.0) == b""
         os.write(writer, b"x")
