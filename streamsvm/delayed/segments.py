@@ -116,11 +116,9 @@ class Segments:
         segment = self.all[i]
         if segment.n_free > share * len(segment.data) / 8:
             records = self.table.of(segment.first, self.end(i))
-            held = np.flatnonzero(self.holds(records["status"]))
-            lengths = records["n_words"][held].astype(np.int64)
-            segment.data = bytearray(segment.gather(records["start"][held], lengths).tobytes())
-            records["start"], segment.n_free = 0, 0
-            records["start"][held] = np.cumsum(lengths) - lengths
+            lengths = records["n_words"].astype(np.int64) * self.holds(records["status"])
+            segment.data, segment.n_free = bytearray(segment.gather(records["start"], lengths).tobytes()), 0
+            records["start"] = np.cumsum(lengths) - lengths
         if self.folder is not None and i < len(self.all) - 1:
             segment.spill(self.folder)
 
