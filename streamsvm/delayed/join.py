@@ -334,14 +334,12 @@ class Join:
         self, turns: Turns, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
     ) -> list[str]:
         """Return the keys of the matches."""
-        n_events, found = np.cumsum(is_event).tolist(), list[str]()
-        stored = dict(zip(turns.old.tolist(), self.store.keys(turns.old), strict=True))
-        for kind, at, slot, source in turns.entries(turns.matches):
-            if kind != TIMEOUT and not is_event[at]:
-                found.append(late_keys[at - n_events[at]])
-            else:
-                found.append(stored[slot] if slot in stored else keys[source].decode("utf-8", "surrogatepass"))
-        return found
+        n, n_before, old = len(keys), np.cumsum(is_event), self.store.keys(turns.old)
+        places = zip(turns.position[turns.matches].tolist(), turns.source[turns.matches].tolist(), strict=True)
+        return [
+            late_keys[at - n_before[at]] if i < 0 else keys[i].decode("utf-8", "surrogatepass") if i < n else old[i - n]
+            for at, i in places
+        ]
 
     def _free(self, journal: Ints) -> None:
         """Free the rows of events that are no longer pending."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamsvm.delayed import label_join as kernels
@@ -40,10 +38,8 @@ class Turns:
         kind, slot = self.kind, self.slot
         self.is_event = kind <= kernels.DUPLICATE
         self.slots = slot[self.is_event]
-        has_label = (kind == IN_TIME) | (has_timeouts & (kind == TIMEOUT))
-        self.matches = np.flatnonzero(has_label | (kind == LATE))
-        self.labels = self.label[self.matches] + 2
-        is_learned = has_label | (store.relearns & (kind == kernels.CORRECTED))
+        is_timeout = has_timeouts & (kind == TIMEOUT)
+        is_learned = (kind == IN_TIME) | is_timeout | (store.relearns & (kind == kernels.CORRECTED))
         is_next = (kind[1:] == IN_TIME) & (kind[:-1] == EVENT) & (slot[1:] == slot[:-1]) & (not store.relearns)
         self.fused = 1 + np.flatnonzero(is_next)
         new = np.flatnonzero(self.slots >= 0)
@@ -55,10 +51,8 @@ class Turns:
         self.source[self.is_event] = np.arange(len(self.slots))
         self.source[is_new] = new[np.searchsorted(self.slots[new], slot[is_new])]
         self.source[is_old] = len(self.slots) + np.searchsorted(self.old, slot[is_old])
+        self.matches = np.flatnonzero((kind == IN_TIME) | (kind == LATE) | (is_timeout & (self.source >= 0)))
+        self.labels = self.label[self.matches] + 2
         is_row = self.is_event | ((is_new | is_old) & learn)
         is_row[self.fused] = False
         self.rows = np.flatnonzero(is_row)
-
-    def entries(self, which: Ints) -> Any:
-        """Return kind, position, slot and source of entries."""
-        return np.column_stack([self.kind, self.position, self.slot, self.source])[which].tolist()

@@ -464,12 +464,13 @@ def test_decisions_do_not_depend_on_how_events_come(wait: int | None) -> None:
 
 def test_events_that_the_model_failed_to_predict_are_matched_but_not_learned() -> None:
     model = Failing()
-    join = Join(Store(), model)
+    join = Join(Store(wait_ms=10), model, on_timeout="no")
     with pytest.raises(ArithmeticError):
-        run(join, [("event", 1, 1, 0)], 1)
-    run(join, [("event", 2, 2, 0), ("label", 1, 3, 0), ("label", 2, 3, 1)], 3)
+        run(join, [("event", 1, 1, 0), ("event", 0, 1, 0)], 2)
+    _, joined = run(join, [("event", 2, 2, 0), ("label", 1, 3, 0), ("label", 2, 3, 1), ("label", 3, 20, 0)], 4)
     assert [label for _, label, _ in model.log] == ["c1"]
-    assert join.store.counts["answered"] == 2
+    assert [(key, label) for key, label, *_ in joined] == [("1", "c0"), ("2", "c1")]
+    assert (join.store.counts["answered"], join.store.counts["expired"]) == (2, 1)
 
 
 @pytest.mark.parametrize(("relearns", "n_rows"), [(False, 6), (True, 7)])
