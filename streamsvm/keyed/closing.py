@@ -1,4 +1,4 @@
-"""Closing of a consumer within a limited time."""
+"""Limited times of the calls of a consumer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ CLOSE_S = 20.0
 logger = logging.getLogger("streamsvm.keyed")
 
 
-def bound_close(consumer: Any, group: str) -> None:
-    """Let a consumer close within `CLOSE_S`, even if its client does not.
+def bound_calls(consumer: Any, group: str, poll_s: float) -> None:
+    """Let a consumer close within `CLOSE_S`, even if its client does not, and return from a poll within `poll_s`.
 
     librdkafka never closes a consumer after a fatal error, such as FENCED_INSTANCE_ID. The error would not be reported.
+    While the engine restores states, it notices their end only after a poll without records, for which it waits 1 s.
 
     Parameters
     ----------
     consumer
-        The consumer, whose method `close` is replaced.
+        The consumer, whose methods `close` and `poll` are replaced.
     group
         Its consumer group, for messages.
+    poll_s
+        Maximum time of a poll in seconds.
     """
-    close = consumer.close
+    close, poll = consumer.close, consumer.poll
 
     def close_in_time() -> None:
         call = BackgroundCall(close, "closing the consumer")
@@ -34,3 +37,4 @@ def bound_close(consumer: Any, group: str) -> None:
         call.result()
 
     consumer.close = close_in_time
+    consumer.poll = lambda timeout=None: poll(poll_s if timeout is None else min(timeout, poll_s))

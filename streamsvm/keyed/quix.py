@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from streamsvm.keyed.classifier import STATE, KeyedClassifier, LiveKeys
-from streamsvm.keyed.closing import bound_close
+from streamsvm.keyed.closing import bound_calls
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
     import quixstreams
@@ -173,7 +173,7 @@ class Application(quixstreams.Application):
             consumer_extra_config=consumer,
             **_DEFAULTS | options,
         )
-        bound_close(self._consumer, consumer_group)
+        bound_calls(self._consumer, consumer_group, self.config.consumer_poll_timeout)
         self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

@@ -102,6 +102,7 @@ def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any
     """Yield the first record of each non-empty partition."""
     with consumer(app) as client:
         left = set(range(partitions))
+        client.list_topics(topic, timeout=ANSWER_S)  # a client that does not know the leaders waits for 0.5 s
         client.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
         while left and (found := client.poll(ANSWER_S)) is not None:
             if found.partition() in left and found.error() is None:
@@ -242,6 +243,7 @@ def _records(app: Application) -> list[Any]:
     with consumer(app, app.config.consumer_group) as client:
         if topic not in client.list_topics(timeout=ANSWER_S).topics:
             _create(app, topic)
+            client.list_topics(topic, timeout=ANSWER_S)
         client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         while (found := client.poll(ANSWER_S)) is not None:
             error = found.error()

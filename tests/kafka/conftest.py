@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import json
 import os
@@ -130,12 +131,14 @@ def secured(started: Any, tmp_path: Path) -> str:
 def topic(broker: str) -> Make:
     """Create topics for one test: `topic("events", partitions=3)`."""
 
-    def make(name: str, partitions: int = 3, **configs: str) -> str:
-        name = f"{name}-{uuid.uuid4().hex[:8]}"
-        starter.make_topics(broker, name, partitions=partitions, **configs)
-        return name
+    return functools.partial(new_topic, broker)
 
-    return make
+
+def new_topic(broker: str, name: str, partitions: int = 3, **configs: str) -> str:
+    """Create a topic; return its name, which begins with the given one."""
+    name = f"{name}-{uuid.uuid4().hex[:8]}"
+    starter.make_topics(broker, name, partitions=partitions, **configs)
+    return name
 
 
 def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **options: Any) -> None:

@@ -21,7 +21,6 @@ import random
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import get_context
@@ -30,7 +29,7 @@ from typing import Any
 
 os.environ.setdefault("STREAMSVM_CODE", "numba")
 
-from tests.kafka.conftest import starter
+from tests.kafka.conftest import new_topic, starter
 from tests.kafka.proxy import GROUP, OTHERS, TRANSACTION, Fault
 from tests.kafka.test_ambiguous import Trial
 from tests.kafka.trials import Disturbed
@@ -96,12 +95,6 @@ def _broker() -> Iterator[str]:
             yield broker.address
 
 
-def _topic(broker: str, name: str, partitions: int = 3) -> str:
-    name = f"{name}-{uuid.uuid4().hex[:8]}"
-    starter.make_topics(broker, name, partitions=partitions)
-    return name
-
-
 def _ended(trial: str) -> None:
     """End the process because a trial takes too long."""
     print(f"{trial}\nstill running after {_MOST_S:.0f} s", flush=True)
@@ -117,7 +110,7 @@ def _prepare(kind: type[Trial | Worked], broker: str, folder: str) -> None:
     """Prepare trials in this process."""
     global _trial
     logging.disable()
-    _trial = kind(broker, functools.partial(_topic, broker), Path(tempfile.mkdtemp(dir=folder)))
+    _trial = kind(broker, functools.partial(new_topic, broker), Path(tempfile.mkdtemp(dir=folder)))
 
 
 def _tried(number: int, faults: list[list[Fault]], beside: bool) -> tuple[int, int, str]:

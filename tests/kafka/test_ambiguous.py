@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import subprocess
@@ -14,27 +15,17 @@ from typing import Any
 import pytest
 
 from tests.commands import ran_here
-from tests.kafka.conftest import Make, fill, read
+from tests.kafka.conftest import fill, new_topic, read
 from tests.kafka.proxy import TRANSACTION, Fault, Proxy
 from tests.kafka.test_run import arguments, stream
 from tests.kafka.trials import TEMPORARY, Disturbed
 
 N = 300
+Around = Callable[[], AbstractContextManager[None]]
 
 
 class Trial(Disturbed):
-    """Runs over a topic with faults, and a run without.
-
-    Attributes
-    ----------
-    around
-        Context of runs with faults.
-    patience_s
-        Their `broker-timeout`.
-    """
-
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    patience_s = 10.0
+    """Runs over a topic with faults, and a run without."""
 
     def __init__(self, broker: str, topic: Callable[..., str], folder: Path) -> None:
         super().__init__(broker, topic, folder)
@@ -45,8 +36,18 @@ class Trial(Disturbed):
         n_events = sum(len(self.whole[kind]) for kind in ("out", "dead"))
         assert n_events == len({row[:2] for kind in ("out", "dead") for row in self.whole[kind]}) == len(rows)
 
-    def results(self, *interrupted: Sequence[Fault]) -> dict[str, Any]:
-        """Return predictions, dead letters and model of runs with faults and a last one without."""
+    def results(self, *interrupted: Sequence[Fault], around: Around = nullcontext, timeout_s: float = 10.0) -> Any:
+        """Return predictions, dead letters and model of runs with faults and a last one without.
+
+        Parameters
+        ----------
+        *interrupted
+            Faults of each run.
+        around
+            Context of runs with faults.
+        timeout_s
+            Their `broker-timeout`.
+        """
         self._n += 1
         out, dead, place = self._topic("out"), self._topic("dead", 1), self._folder / str(self._n)
         place.mkdir()
@@ -55,8 +56,8 @@ class Trial(Disturbed):
         def run(proxy: Proxy | None) -> subprocess.CompletedProcess[str]:
             if proxy is None:
                 return ran_here(*asked, cwd=place)
-            with proxy.redirected(), self.around():
-                return ran_here(*asked, "--set", f"broker-timeout={self.patience_s}", cwd=place)
+            with proxy.redirected(), around():
+                return ran_here(*asked, "--set", f"broker-timeout={timeout_s}", cwd=place)
 
         self._run_all(run, interrupted)
         found: dict[str, Any] = {"model": (place / "model").read_bytes()}
@@ -65,8 +66,8 @@ class Trial(Disturbed):
             found[kind] = sorted((row["partition"], row["offset"], json.dumps(row)) for row in rows)
         return found
 
-    def check(self, *interrupted: Sequence[Fault]) -> None:
-        found = self.results(*interrupted)
+    def check(self, *interrupted: Sequence[Fault], **how: Any) -> None:
+        found = self.results(*interrupted, **how)
         for kind in ("out", "dead"):
             places = [row[:2] for row in found[kind]]
             lost, extra = (len(set(self.whole[kind]) - set(found[kind])), len(set(found[kind]) - set(self.whole[kind])))
@@ -74,51 +75,56 @@ class Trial(Disturbed):
         assert found["model"] == self.whole["model"], "another model"
 
 
-@pytest.mark.slow
-def test_a_disturbed_request_changes_no_result(broker: str, topic: Make, tmp_path: Path) -> None:
-    trial = Trial(broker, topic, tmp_path)
-    for faults in [Fault(api, "answer") for api in TRANSACTION], [Fault("EndTxn", "request", n=2)]:
-        trial.check(faults)
-        assert [fault.n_fired for fault in faults] == [1] * len(faults), faults
-    trial.check([Fault("EndTxn", "error", code=90)], [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice")])
-    trial.check([fault := Fault("Produce", "refused", n=3, code=45)])  # sequence out of order
-    assert fault.n_fired == 1
+@pytest.fixture(scope="module")
+def trial(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    return Trial(broker, functools.partial(new_topic, broker), tmp_path_factory.mktemp("trial"))
 
 
 @pytest.mark.slow
-def test_a_lasting_error_of_fetches_ends_a_run_after_the_timeout(broker: str, topic: Make, tmp_path: Path) -> None:
-    trial = Trial(broker, topic, tmp_path)
-    trial.patience_s = 1.0
-    trial.check(*([Fault("Fetch", "error", code=code, lasting=True)] for code in (82, 71)))  # fatal, to retry
-    assert trial.codes == [TEMPORARY, TEMPORARY]
-    trial.check([fault := Fault("Fetch", "error", code=71)])
+def test_a_disturbed_request_changes_no_result(trial: Trial) -> None:
+    trial.check(faults := [*(Fault(api, "answer") for api in TRANSACTION), Fault("EndTxn", "request", n=4)])
+    assert (trial.codes, [fault.n_fired for fault in faults]) == ([0], [1] * len(faults)), faults
+    out_of_order = Fault("Produce", "refused", n=3, code=45)
+    trial.check(
+        [Fault("EndTxn", "error", code=90)],
+        [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice"), out_of_order],
+    )
+    assert (trial.codes, out_of_order.n_fired) == ([1, 0], 1)
+
+
+@pytest.mark.slow
+def test_a_lasting_error_of_fetches_ends_a_run_after_the_timeout(trial: Trial) -> None:
+    faults = [Fault("Fetch", "error", code=code, lasting=True) for code in (82, 71)]  # fatal, to retry
+    trial.check(*([fault] for fault in faults), [once := Fault("Fetch", "error", code=71)], timeout_s=1.0)
+    assert (trial.codes, once.n_fired) == ([TEMPORARY, TEMPORARY, 0], 1)
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Let each look at the time that includes suspension be an hour later than the last."""
+    seconds = itertools.count(step=3600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "clock_gettime", lambda clock: float(next(seconds)))
+        yield
+
+
+@contextmanager
+def leaping() -> Iterator[None]:
+    """Let the wall clock be set back and the monotonic one leap in the middle of a run."""
+    n, wall, steady = itertools.count(), time.time, time.monotonic
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: steady() + 3600.0 * (next(n) > 2000))
+        patch.setattr(time, "time", lambda: wall() - 300.0 * (next(n) > 1000))
+        yield
+
+
+@pytest.mark.slow
+def test_a_transaction_that_timed_out_while_the_machine_was_suspended_is_repeated(trial: Trial) -> None:
+    trial.check([fault := Fault("Produce", "refused", n=3, code=47)], around=suspended)
     assert (fault.n_fired, trial.codes) == (1, [0])
 
 
 @pytest.mark.slow
-def test_a_transaction_that_timed_out_while_the_machine_was_suspended_is_repeated(
-    broker: str, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial, seconds = Trial(broker, topic, tmp_path), itertools.count(step=3600)
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "clock_gettime", lambda clock: float(next(seconds)))
-        trial.check([fault := Fault("Produce", "refused", n=3, code=47)])
-    assert fault.n_fired == 1
-    assert trial.codes == [0]
-
-
-@pytest.mark.slow
-def test_clocks_that_leap_change_no_result(broker: str, topic: Make, tmp_path: Path) -> None:
-    trial, wall, steady = Trial(broker, topic, tmp_path), time.time, time.monotonic
-
-    @contextmanager
-    def leaping() -> Iterator[None]:
-        n = itertools.count()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(time, "monotonic", lambda: steady() + 3600.0 * (next(n) > 2000))
-            patch.setattr(time, "time", lambda: wall() - 300.0 * (next(n) > 1000))
-            yield
-
-    trial.around = leaping
-    trial.check([])
+def test_clocks_that_leap_change_no_result(trial: Trial) -> None:
+    trial.check([], around=leaping)
     assert trial.codes == [0]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.commands import completed
 from tests.kafka.conftest import broker, secured, started, topic
+from tests.keyed.fleet import brief
 
 __all__ = ["broker", "secured", "started", "topic"]
 
@@ -20,6 +21,6 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def call(
         *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any
     ) -> subprocess.CompletedProcess[str]:
-        return completed("per-key", *arguments, cwd=cwd, timeout=timeout, **how)
+        return completed("per-key", *arguments, cwd=cwd, timeout=timeout, **{"prepare": brief} | how)
 
     return call

@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -118,14 +119,27 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
     return {key: value for key, value in kept.items() if value is not None}
 
 
-def hurried() -> None:
-    """Shorten the timeouts of a worker."""
-    from streamsvm.keyed import closing, quix, topics
+def brief() -> None:
+    """Shorten the pauses of a worker."""
+    from quixstreams.models.topics import admin
 
-    quix._PRODUCER["transaction.timeout.ms"] = 6000
-    quix._CONSUMER |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
-    quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 500
-    topics.ANSWER_S = 2.0
+    from streamsvm.cli import per_key
+    from streamsvm.keyed import topics
+
+    per_key._EVERY_S = 0.2
+    topics._LOOK_S = 0.1
+    pause = lambda seconds: time.sleep(seconds / 20)  # noqa: E731
+    admin.time = SimpleNamespace(time=time.time, sleep=pause)  # type: ignore[assignment]  # after creating a topic
+
+
+def hurried() -> None:
+    """Shorten the pauses and timeouts of a worker."""
+    from streamsvm.keyed import closing, quix
+
+    brief()
+    quix._PRODUCER["transaction.timeout.ms"] = 4000
+    quix._CONSUMER |= {"session.timeout.ms": 2500, "heartbeat.interval.ms": 300}
+    quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 300
     closing.CLOSE_S = 3.0
 
 
@@ -133,7 +147,11 @@ def dying() -> None:
     """Exit at the first commit and leave its transaction open."""
     from quixstreams.internal_producer import InternalProducer
 
+    from streamsvm.keyed import quix
+
     hurried()
+    quix._PRODUCER["transaction.timeout.ms"] = 1500
+    quix._CONSUMER["session.timeout.ms"] = 1500
     InternalProducer.commit_transaction = lambda *_, **__: os._exit(9)
 
 
@@ -223,6 +241,7 @@ __all__ = [
     "Expected",
     "Worker",
     "arguments",
+    "brief",
     "customers",
     "dying",
     "faults",

@@ -16,21 +16,11 @@ pytest.importorskip("kafka")
 from tests.commands import completed
 from tests.kafka.conftest import Make, fill
 from tests.kafka.proxy import Fault, Proxy
-from tests.kafka.trials import TEMPORARY, Disturbed
-from tests.keyed import fleet
-from tests.keyed.fleet import Expected, Worker, arguments, customers, faults
+from tests.kafka.trials import Disturbed
+from tests.keyed.fleet import Expected, Worker, arguments, customers, faults, hurried
 
 PARTITIONS, N = 2, 400
 _MOST_S = 180.0
-
-
-def hurried() -> None:
-    """Shorten the timeouts of a worker, except that for answers, which a disturbed request may need in full."""
-    from streamsvm.keyed import topics
-
-    answer_s = topics.ANSWER_S
-    fleet.hurried()
-    topics.ANSWER_S = answer_s
 
 
 class Trial(Disturbed):
@@ -77,5 +67,3 @@ def test_a_disturbed_request_of_a_worker_changes_no_result(broker: str, topic: M
     trial = Trial(broker, topic, tmp_path)
     trial.check(run := [Fault(api, "answer") for api in ("JoinGroup", "TxnOffsetCommit", "EndTxn")])
     assert [fault.n_fired for fault in run] == [1] * len(run), (run, trial.codes)
-    trial.check([fault := Fault("Heartbeat", "error", code=82)])  # after this, its client does not close
-    assert (fault.n_fired, trial.codes) == (1, [TEMPORARY])

@@ -39,6 +39,7 @@ from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.topics import Ending, partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
+from tests.commands import ran_here
 from tests.errors import raises
 from tests.kafka.conftest import LOGINS, fill, read, starter
 from tests.keyed.fleet import (
@@ -71,7 +72,7 @@ def topics(topic):
 
 
 def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
-    records = list(customers(1500, 60, PARTITIONS))
+    records = list(customers(900, 60, PARTITIONS))
     expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
     workers = [
@@ -79,23 +80,23 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         hurried_worker(tmp_path / "two", *given, f"--set=metrics-port={port}"),
     ]
     try:
-        fill(broker, topics[0], records[:800])
-        wait_for(lambda: predicted(broker, topics[1]) > 300, tended=workers)
+        fill(broker, topics[0], records[:500])
+        wait_for(lambda: predicted(broker, topics[1]) > 200, tended=workers)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             shown = answer.read().decode()
         wanted = {"streamsvm_events_total", "streamsvm_state_bytes_total", "streamsvm_lag"}
         assert wanted <= set(re.findall(r"\w+", shown))
         workers[0].kill()
         workers.append(hurried_worker(tmp_path / "three", *given))
-        fill(broker, topics[0], records[800:1250])
-        wait_for(lambda: predicted(broker, topics[1]) > 950, tended=workers)
+        fill(broker, topics[0], records[500:750])
+        wait_for(lambda: predicted(broker, topics[1]) > 600, tended=workers)
         leaving = workers.pop(1)
         code = leaving.leave()
         assert code == 128 + 15 or (code == TEMPORARY and "kafka topic" in leaving.log), (
             leaving.log
         )  # given by name or position
-        fill(broker, topics[0], records[1250:])
-        wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), every=1.0, tended=workers)
+        fill(broker, topics[0], records[750:])
+        wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), tended=workers)
     finally:
         for worker in workers:
             worker.kill()
@@ -103,22 +104,22 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
 
 
 def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(broker, topics, tmp_path):
-    records = list(customers(1200, 100, PARTITIONS))
-    given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-every", "5s"], Expected(records)
+    records = list(customers(600, 60, PARTITIONS))
+    given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-every", "2s"], Expected(records)
 
     def answered():  # offsets would include aborted records
         return len(read(broker, topics[1]))
 
     workers = [hurried_worker(tmp_path / name, *given) for name in ("one", "two")]
     try:
-        fill(broker, topics[0], records[:500])
-        wait_for(lambda: answered() >= 499, tended=workers)
-        fill(broker, topics[0], records[500:1000])
-        time.sleep(1.0)
+        fill(broker, topics[0], records[:200])
+        wait_for(lambda: answered() >= 200, tended=workers)
+        fill(broker, topics[0], records[200:450])
+        time.sleep(0.5)
         workers[0].stand_still()  # it waits for more, with uncommitted answers
-        wait_for(lambda: answered() >= 998, tended=workers[1:])
+        wait_for(lambda: answered() >= 450, tended=workers[1:])
         workers[0].go_on()
-        fill(broker, topics[0], records[1000:])
+        fill(broker, topics[0], records[450:])
         wait_for(lambda: answered() >= len(expected.answers), tended=workers)
     finally:
         for worker in workers:
@@ -127,12 +128,12 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
 
 
 def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
-    records, flat = nested(list(customers(1200, 30, PARTITIONS)))
+    records, flat = nested(list(customers(600, 30, PARTITIONS)))
     given = [*arguments(broker, *topics, "hanging"), "--at-end", "stop"]
-    fill(broker, topics[0], records[:700])
+    fill(broker, topics[0], records[:350])
     (tmp_path / "dies").mkdir()
     assert run(*given, cwd=tmp_path / "dies", prepare=dying).returncode == 9
-    for i, some in enumerate(([], records[700:])):  # the second has no local state, as on another machine
+    for i, some in enumerate(([], records[350:])):  # the second has no local state, as on another machine
         fill(broker, topics[0], some)
         (tmp_path / str(i)).mkdir()
         done = run(*given, cwd=tmp_path / str(i), timeout=100)
@@ -256,7 +257,7 @@ def test_more_partitions_are_noticed_by_all_workers_and_keys_take_their_state_wi
         wait_for(lambda: all(worker.starts > 1 for worker in workers), tended=workers)
         fill(broker, names[0], spread(records[300:], 4))
         expected = Expected(records[:300] + spread(records[300:], 4))
-        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=workers)
+        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), seconds=60, tended=workers)
     finally:
         for worker in workers:
             worker.kill()
@@ -523,22 +524,20 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, run):
-    done = run("kafka://127.0.0.1:1/events", *given.split())
+def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, tmp_path):
+    done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert REFUSED[given] in done.stderr
 
 
-def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
+def test_what_is_missing_for_now_is_told_from_what_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(topics_module, "ANSWER_S", 0.5)
     given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
-    with socket.create_server(("0.0.0.0", 0)) as taken:
-        done = run("kafka://127.0.0.1:1/events", *given, "--set", f"metrics-port={taken.getsockname()[1]}")
-    assert done.returncode == 2
-    assert "cannot listen there" in done.stderr
-
-
-def test_brokers_that_are_not_there_may_be_there_later(run):
-    given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
-    done = run("kafka://127.0.0.1:1/events", *given, prepare=hurried)
+    done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given, cwd=tmp_path)
     assert done.returncode == 75
     assert "no broker responds" in done.stderr
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        given += ["--set", f"metrics-port={taken.getsockname()[1]}"]
+        done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stderr
