@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -70,3 +72,18 @@ def ring(n: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
     radius = np.where(y, rng.uniform(0.0, 1.0, n), rng.uniform(1.4, 2.4, n))
     angle = rng.uniform(0.0, 2.0 * math.pi, n)
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y
+
+
+@functools.cache
+def interpreted(kernel: Any, *compiled: str) -> Callable[..., Any]:
+    """Return a kernel as a Python function, with the kernels that it calls, except those named or without a state.
+
+    For short streams, compilation would take longer than the test.
+    """
+    plain = kernel.py_func
+    names = dict(plain.__globals__)
+    for name in plain.__code__.co_names:
+        called = getattr(names.get(name), "py_func", None)
+        if called is not None and called.__code__.co_varnames[:1] == ("state",) and name not in compiled:
+            names[name] = interpreted(names[name], *compiled)
+    return FunctionType(plain.__code__, names, plain.__name__)

@@ -76,7 +76,7 @@ def log_all(x, out):
 
 
 def test_exponential_is_right_to_single_precision():
-    x = -np.linspace(0.0, 60.0, 200_003).astype(np.float32)
+    x = -np.linspace(0.0, 60.0, 50_003).astype(np.float32)
     out = np.empty_like(x)
     exp_all(x, out)
     assert np.abs(out / np.exp(x.astype(float)) - 1.0).max() < 3e-7
@@ -84,7 +84,7 @@ def test_exponential_is_right_to_single_precision():
 
 
 def test_logarithm_is_right_to_single_precision():
-    x = np.concatenate([np.geomspace(1e-37, 1e37, 100_003), np.linspace(0.5, 2.0, 100_003)]).astype(np.float32)
+    x = np.concatenate([np.geomspace(1e-37, 1e37, 30_003), np.linspace(0.5, 2.0, 30_003)]).astype(np.float32)
     out, wanted = np.empty_like(x), np.log(x.astype(float))
     log_all(x, out)
     assert (np.abs(out - wanted) / np.maximum(np.abs(wanted), 1.0)).max() < 2e-7
@@ -136,7 +136,7 @@ def random_pairs(n, seed):
 def test_table_loses_next_to_nothing():
     table = merging.table()
     worst = 0.0
-    for share, kappa in random_pairs(100, seed=1):
+    for share, kappa in random_pairs(40, seed=1):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
         h = merging.look_up(table, share, kappa)
         worst = max(worst, degradation(h, ratio, 1.0, log_kappa) - exact_loss(ratio, 1.0, log_kappa))
@@ -159,7 +159,7 @@ def test_what_is_lost_is_known_however_far_vectors_are():
 
 
 def test_golden_section_is_exact():
-    for share, kappa in random_pairs(50, seed=3):
+    for share, kappa in random_pairs(20, seed=3):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
         h = merging.golden_section(ratio, 1.0, log_kappa)
         assert degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
@@ -203,7 +203,7 @@ def merged(vectors, coefs, gamma, **settings):
 
 def test_two_vectors_of_two_classes_merge_as_well_as_can_be():
     rng = np.random.default_rng(6)
-    for _ in range(8):
+    for _ in range(4):
         vectors, coefs = rng.normal(size=(2, 3)), rng.choice([-1.0, 1.0]) * rng.uniform(0.1, 2.0, 2)
         lost, model = merged(vectors, coefs, 0.3)
         best = best_single(vectors, np.vstack([-coefs, coefs]), 0.3)
@@ -214,7 +214,7 @@ def test_two_vectors_of_two_classes_merge_as_well_as_can_be():
 def test_two_vectors_of_many_classes_merge_within_one_percent():
     rng = np.random.default_rng(7)
     tried = 0
-    while tried < 8:
+    while tried < 4:
         vectors, coefs = rng.normal(size=(2, 3)), rng.normal(size=(4, 2))
         if coefs[:, 0] @ coefs[:, 1] <= 0.0:
             continue

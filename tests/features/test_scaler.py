@@ -244,22 +244,6 @@ def test_both_ways_of_arriving_give_the_same_bits():
     assert_equal(whole.statistics(), pairs.statistics())
 
 
-def test_standard_scaling_is_the_mean_and_deviation_of_the_events_before():
-    kernel = Kernel("standard", 0, [False], True)
-    assert kernel.scaled([5.0]) == [0.0]  # the column has no statistics yet
-    for x in (1.0, 3.0):
-        kernel.observe([x])
-    assert kernel.scaled([4.0]) == [2.0]  # mean 2, deviation 1
-
-
-def test_a_constant_column_is_zero():
-    kernel = Kernel("standard", 0, [False, False], True)
-    for _ in range(100):
-        kernel.observe([0.1, 1e9 + 0.1])
-    assert kernel.scaled([0.1, 1e9 + 0.1]) == [0.0, 0.0]
-    assert kernel.scaled([5.0, 0.0]) == [0.0, 0.0]  # there is no unit of measurement
-
-
 @each_choice(("decimals", [0, 1, 9]), ("looks", [0, 1, 2]))
 def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
     rng = np.random.default_rng(decimals)
@@ -273,16 +257,6 @@ def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(de
         kernel.observe(row)
     np.testing.assert_array_equal(np.sort(kernel.rows.ring, axis=1), kernel.rows.ranks)
     np.testing.assert_allclose(kernel.scaled(table[0]), twin.scaled(table[0]), rtol=1e-7, atol=1e-7)
-
-
-def test_ranks_have_mean_zero_and_variance_one():
-    kernel = Kernel("rank", 500, [False], False)
-    for i in range(500):
-        kernel.observe([float((i * 7) % 500)])
-    scaled = [kernel.scaled([i - 0.5])[0] for i in range(501)]
-    assert np.mean(scaled) == pytest.approx(0.0, abs=1e-9)
-    assert np.var(scaled) == pytest.approx(1.0, rel=0.01)
-    assert scaled == sorted(scaled)
 
 
 def test_columns_beyond_the_first_hundreds_are_standardised_instead_of_ranked():
@@ -314,7 +288,7 @@ def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
     kernel = Kernel("standard", 0, [False], True)
     rng = np.random.default_rng(6)
     renewed, last = [], None
-    for i, x in enumerate(rng.normal(size=5_000).tolist(), start=1):
+    for i, x in enumerate(rng.normal(size=3_000).tolist(), start=1):
         kernel.observe([x])
         scale = kernel.rows.scale[0]
         if scale != last or i == 1:
@@ -336,31 +310,13 @@ def test_a_small_spread_on_a_large_offset_is_seen(scaling):
     assert kernel.scaled([1e9 + 1e-3])[0] == pytest.approx(1.0, abs=0.1)
 
 
-def test_decayed_scaling_follows_a_drift():
-    kernel = Kernel("decayed", 50, [False], True)
-    rng = np.random.default_rng(8)
-    for value in np.concatenate([rng.normal(size=1_000), 100.0 + rng.normal(size=1_000)]):
-        kernel.observe([value])
-    assert kernel.scaled([100.0])[0] == pytest.approx(0.0, abs=0.5)
-
-
-def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
-    rng = np.random.default_rng(9)
-    X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.0] + 3.0
-    kernel = Kernel("standard", 0, [False] * 3, True)
-    statistics.observe_rows(kernel.rows, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True)
-    np.testing.assert_allclose(kernel.rows.shift, X.mean(axis=0))
-    np.testing.assert_allclose(kernel.rows.scale[:2], 1.0 / X.std(axis=0)[:2])
-    assert kernel.rows.scale[2] == 0.0
-
-
 class TestOutliers:
     """Values far outside the known range of a column."""
 
     RNG = np.random.default_rng(0)
 
-    def fed(self, values: Any, scaling: str = "standard", whole: bool = True) -> Kernel:
-        kernel = Kernel(scaling, 1_000, [False], whole)
+    def fed(self, values: Any, scaling: str = "standard", whole: bool = True, kernel: Kernel | None = None) -> Kernel:
+        kernel = kernel or Kernel(scaling, 1_000, [False], whole)
         for x in values:
             kernel.observe([float(x)])
         return kernel
@@ -387,10 +343,10 @@ class TestOutliers:
 
     @pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e9])
     def test_other_units_are_followed_and_so_is_the_way_back(self, factor: float) -> None:
-        values = self.RNG.normal(5.0, 2.0, 4_000)
+        values, kernel = self.RNG.normal(5.0, 2.0, 4_000), None
         values[1_000:2_500] *= factor
-        for end, unit in ((1_500, factor), (2_500, factor), (3_200, 1.0), (4_000, 1.0)):
-            kernel = self.fed(values[:end])
+        for start, end, unit in ((0, 1_500, factor), (1_500, 2_500, factor), (2_500, 3_200, 1.0), (3_200, 4_000, 1.0)):
+            kernel = self.fed(values[start:end], kernel=kernel)
             assert kernel.rows.scale[0] * unit == pytest.approx(0.5, rel=0.4)
             assert kernel.rows.shift[0] / unit == pytest.approx(5.0, abs=1.0)
 
@@ -444,8 +400,10 @@ class TestOutliers:
     def test_flags_in_other_units_are_followed_and_so_is_the_way_back(self) -> None:
         values = np.where(self.RNG.random(8_000) < 0.1, 1.0, 0.0)
         values[3_000:5_000] *= 1e3
-        assert self.fed(values[:5_000]).rows.scale[0] == pytest.approx(1.0 / 300.0, rel=0.3)
-        assert self.fed(values).rows.scale[0] == pytest.approx(1.0 / 0.3, rel=0.3)
+        kernel = self.fed(values[:5_000])
+        assert kernel.rows.scale[0] == pytest.approx(1.0 / 300.0, rel=0.3)
+        kernel = self.fed(values[5_000:], kernel=kernel)
+        assert kernel.rows.scale[0] == pytest.approx(1.0 / 0.3, rel=0.3)
 
     def test_ranks_are_among_values_of_the_new_unit(self) -> None:
         values = self.RNG.normal(5.0, 2.0, 1_500)

@@ -556,23 +556,9 @@ CELLS: dict[str, list[Any]] = {
 EVENTS = [{name: column[i] for name, column in CELLS.items()} for i in range(3)]
 
 FRAMES = {
-    "pandas with nullable types": lambda: pd.DataFrame(
-        {
-            "i": pd.array(CELLS["i"], "Int64"),
-            "f": pd.array(CELLS["f"], "Float64"),
-            "b": pd.array(CELLS["b"], "boolean"),
-            "s": pd.array(CELLS["s"], "string"),
-            "c": pd.Categorical(CELLS["c"]),
-        }
-    ),
-    "pandas with arrow types": lambda: pd.DataFrame(
-        {
-            "i": pd.array(CELLS["i"], "int32[pyarrow]"),
-            "f": pd.array(CELLS["f"], "double[pyarrow]"),
-            "b": pd.array(CELLS["b"], "bool[pyarrow]"),
-            "s": pd.array(CELLS["s"], "string[pyarrow]"),
-            "c": pd.Categorical(CELLS["c"]),
-        }
+    "pandas with nullable types": lambda: pd.DataFrame(CELLS).convert_dtypes().astype({"c": "category"}),
+    "pandas with arrow types": lambda: (
+        pd.DataFrame(CELLS).convert_dtypes(dtype_backend="pyarrow").astype({"c": "category"})
     ),
     "pandas as it guesses": lambda: pd.DataFrame(CELLS),
     "pandas of objects": lambda: pd.DataFrame(CELLS, dtype=object),

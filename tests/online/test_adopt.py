@@ -35,19 +35,19 @@ def halves(model, X, y):
     return np.mean(np.reshape(np.asarray(model.test_then_train(X, y)) == y, (2, -1)), axis=1)
 
 
+@pytest.fixture(scope="module")
+def fitted_board():
+    return SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150)
+
+
 @each_choice(("class_weight", [None, "balanced"]), ("scaling", ALL_SCALINGS))
-def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
+def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight, fitted_board):
     X, y = board(1.0, 0.0)
-    small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150).model_
+    small = fitted_board.model_
     model = BSGDClassifier(scaling=scaling, class_weight=class_weight)
     model.adopt(small)
     assert np.mean(model.predict_many(X) == np.array(small.predict(X))) > 0.99
     assert (halves(model, X, y) > np.mean(np.array(small.predict(X)) == y) - 0.06).all()
-
-
-@pytest.fixture(scope="module")
-def fitted_board():
-    return SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150)
 
 
 def in_units(fitted, scale, shift):

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import streamsvm.core.access  # noqa: F401  (lets kernels take a `State`)
 from streamsvm.online import calibration
+from tests.learners import interpreted
 
+allow_for_noise, find_softmax, learn_noise, learn_softmax, is_used = map(
+    interpreted,
+    (
+        *(calibration.allow_for_noise, calibration.find_softmax, calibration.learn_noise),
+        *(calibration.learn_softmax, calibration.is_used),
+    ),
+)
 N = 3
 
 
@@ -27,7 +34,7 @@ def worth(p, sharpness, odds, others=1.0):
 
 def ask(state, p, others=1.0):
     proba = np.append(p, np.nan)
-    calibration.allow_for_noise(state, N, others, proba)
+    allow_for_noise(state, N, others, proba)
     return proba[:N]
 
 
@@ -52,7 +59,7 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
         information = (slopes * worth(p, *np.exp(logs))) @ slopes.T + calibration.FIRST_INFORMATION * np.eye(2)
         information[0, 1] = information[1, 0] = (slopes * worth(p, *np.exp(logs)))[0] @ slopes[1]
         ask(state, p)
-        calibration.learn_noise(state, N, label, p)
+        learn_noise(state, N, label, p)
         step = np.linalg.solve(information, slopes[:, label]).clip(-calibration.MOST_STEP, calibration.MOST_STEP)
         found = np.log([float(state.sharpness), float(state.odds)]) - logs
         np.testing.assert_allclose(found, step, atol=1e-6)
@@ -62,19 +69,19 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
 def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
     rng, one, other = np.random.default_rng(2), fresh(2.0, 0.5), fresh(2.0, 0.5)
     heard = []
-    for i in range(300):
+    for i in range(100):
         scores, beta = 2.0 * rng.normal(size=n_classes), 1.5
         p = np.exp(beta * scores) / np.exp(beta * scores).sum()
         label = int(rng.integers(n_classes)) if i % 2 else int(p.argmax())
         found, expected = np.empty(n_classes), p.copy()
-        calibration.find_softmax(one, scores, n_classes, beta, found)
-        calibration.allow_for_noise(other, n_classes, 1.0, expected)
+        find_softmax(one, scores, n_classes, beta, found)
+        allow_for_noise(other, n_classes, 1.0, expected)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
-        calibration.learn_softmax(one, scores, n_classes, beta, label)
-        calibration.learn_noise(other, n_classes, label, p)
+        learn_softmax(one, scores, n_classes, beta, label)
+        learn_noise(other, n_classes, label, p)
         for number in ("sharpness", "odds", "of_sharpness", "of_odds", "of_both", "gain"):
             assert getattr(one, number) == pytest.approx(getattr(other, number), rel=1e-3, abs=1e-5)
-        heard.append(bool(calibration.is_used(one)))
+        heard.append(bool(is_used(one)))
     assert set(heard) == {False, True}
 
 
@@ -88,7 +95,7 @@ def test_noise_is_found_and_clean_labels_are_left_alone(noise):
     found = np.empty_like(p)
     for i, label in enumerate(labels):
         found[i] = ask(state, p[i])
-        calibration.learn_noise(state, N, label, p[i])
+        learn_noise(state, N, label, p[i])
     np.testing.assert_array_equal(found.argmax(axis=1), p.argmax(axis=1))
     assert state.odds / (1.0 + state.odds) == pytest.approx(noise, abs=0.06)
     if noise:

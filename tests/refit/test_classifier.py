@@ -59,6 +59,7 @@ from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import dicts
+from tests.refit.solvers import Failing, Moody, Renaming, Short, Slow, Sparse, Told
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
@@ -452,40 +453,6 @@ def test_on_demand():
 # The vote -------------------------------------------------------------------------------------------------------------
 
 
-class Told(ClassifierMixin, BaseEstimator):
-    """Predicts a function of the first column; with 'wrong', never the right class. It does not check columns."""
-
-    def __init__(self, wrong: bool = False) -> None:
-        self.wrong = wrong
-
-    def fit(self, X: Any, y: Any) -> Told:
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict_proba(self, X: Any) -> Rows:
-        right = np.abs(X[:, 0]).astype(int) % 2 == 1
-        return np.where((right ^ self.wrong)[:, None], [0.02, 0.98], [0.98, 0.02])
-
-
-class Slow(Told):
-    """A slow solver."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def fit(self, X: Any, y: Any) -> Told:
-        time.sleep(self.seconds)
-        return super().fit(X, y)
-
-
-class Failing(Told):
-    """Fails, and tells its process."""
-
-    def fit(self, X: Any, y: Any) -> Told:
-        raise ValueError(f"process {os.getpid()}")
-
-
 def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
     """Which of two classes is the parity of a column with many values, which online learners learn slowly."""
     rng = np.random.default_rng(seed)
@@ -604,15 +571,6 @@ def test_a_window_of_one_class_is_skipped_without_a_warning(solver, caplog):
     assert model.predict_one(dicts(X[:1])[0]) == 1
 
 
-class Moody(Told):
-    """Fails for some rows."""
-
-    def predict_proba(self, X: Any) -> Rows:
-        if (X[:, 1] > 1.0).any():
-            raise RuntimeError("not about these")
-        return super().predict_proba(X)
-
-
 def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
     X, y = hidden(600)
     looped, in_batches = (cheap(Moody(), trigger=Every(200), delay=64) for _ in range(2))
@@ -623,22 +581,6 @@ def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
     assert np.mean(np.array(found[0])[-150:] == y[-150:]) > 0.85
     first = caplog.records[0]
     assert "the model of refit 1, a Moody, failed on some rows and does not vote there" in first.message
-
-
-class Renaming(Told):
-    """Returns other classes than it was fitted to."""
-
-    def fit(self, X: Any, y: Any) -> Told:
-        super().fit(X, y)
-        self.classes_ = np.array([f"class {c}" for c in self.classes_])
-        return self
-
-
-class Short(Told):
-    """Returns probabilities without a column per class."""
-
-    def predict_proba(self, X: Any) -> Rows:
-        return np.ones(len(X))
 
 
 @pytest.mark.parametrize(
@@ -709,18 +651,6 @@ def test_a_window_too_wide_for_a_matrix_is_refused(name):
     window = WindowRows(rows, np.arange(n) % 2, np.ones(n), np.full(n, np.nan), np.arange(n))
     with raises(ValueError, named="1000 rows of 500000 columns"):
         solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
-
-
-class Sparse(Told):
-    """Accepts sparse matrices only."""
-
-    def fit(self, X: Any, y: Any) -> Told:
-        assert scipy.sparse.issparse(X)
-        return super().fit(X, y)
-
-    def predict_proba(self, X: Any) -> Rows:
-        assert scipy.sparse.issparse(X)
-        return super().predict_proba(X[:, [0]].toarray())
 
 
 def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them(caplog):
