@@ -13,6 +13,7 @@ import numpy as np
 from river import base
 
 from connectors.events import LateLabels
+from connectors.notices import Notices
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of
@@ -122,10 +123,9 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if on_timeout is not None:
             check_label(on_timeout, "`on_timeout`")
         self._join: Join | None = None
-        self._timed: set[Hashable] = set()  # names of datetimes that were reported
-        self._sets, self._lock = AllSets(), Lock()
+        self._sets, self._lock, self._said = AllSets(), Lock(), Notices(logger)
         self._keys = KeyExamples(None if seconds is None else round(seconds * 1000))
-        self._key_notice, self._n_labels = "", 0
+        self._n_labels = 0
         # Around a classifier of this package, decisions by costs do not affect learning: join its learner directly.
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
@@ -305,8 +305,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
             if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
-                self._key_notice = notice
-                logger.warning("%s", notice)
+                self._said.say(notice)
 
     def _predict(
         self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool
@@ -319,7 +318,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if not (is_single := join.predict_one(x, text, moment)):
             timed = with_times(x) if isinstance(adapter, OwnModel) else None
             if timed is not None:
-                self._say_times(x)
+                self._said.say(*map(notice_of_times, names_of_times(x)))
                 x, is_single = timed, join.predict_one(timed, text, moment)
             if not is_single and isinstance(adapter, OwnModel):
                 refuse_rows(unusable_rows([x]))  # before the event is stored
@@ -343,12 +342,6 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     def _label(self, code: int) -> Any:
         return self._adapter.classes[code] if code >= 0 else None
 
-    def _say_times(self, x: dict[Hashable, Any]) -> None:
-        for name in names_of_times(x):
-            if name not in self._timed:
-                self._timed.add(name)
-                logger.warning("%s", notice_of_times(name).text)
-
     def _joined(self) -> Join:
         if self._join is None:
             store = Store(
@@ -369,7 +362,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     @property
     def notices(self) -> list[str]:
         """Notices about features and labels of the classifier, and about keys that never match."""
-        return [*getattr(self.model, "notices", []), *filter(None, [self._key_notice])]
+        return list(dict.fromkeys([*getattr(self.model, "notices", []), *self._said.texts]))
 
     # Statistics -------------------------------------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ def test_an_event_with_a_datetime_may_come_when_others_are_learned_as_a_class() 
     with raises(BadRows, "'at'"):
         model.predict_one({"at": [1]}, key=3, time=20.0)
     assert (model.n_pending, model.counts["expired"]) == (1, 1)
+    assert ["'at'" in notice for notice in model.notices] == [True]
 
 
 def test_probabilities_are_those_of_the_classifier() -> None:
