@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -57,17 +57,18 @@ class Flattening:
     """
 
     def __init__(self, options: Options, ignored: Iterable[str], roles: Iterable[str | None], notices: Notices) -> None:
-        self.depth, self.statistics = nested_options(options)
-        self.ignored, self._roles, self._notices = frozenset(ignored), frozenset(filter(None, roles)), notices
-        self.apart = self.ignored | self._roles
-        self.has_roles = any("." in name for name in self._roles)
+        self._depth, self._statistics = nested_options(options)
+        self._ignored, self._notices = frozenset(ignored), notices
+        named = frozenset(filter(None, roles))
+        self._apart = self._ignored | named
+        self.has_roles = any("." in name for name in named)
         """Whether a label, key or time may be nested."""
         self.met: set[str] = set()
         self.known: dict[str, None] = {}
         """Columns from nested fields so far."""
-        self.added: list[tuple[_Names, str]] = []
-        """Columns of the current record that are not known yet."""
-        self._top = _TopNames(self, "")
+        self._seen: set[str] = set()  # these and others
+        self._keys: dict[str, set[str]] = {}  # of each nested object
+        self._lists: set[str] = set()
 
     @property
     def decided(self) -> list[str]:
@@ -76,8 +77,8 @@ class Flattening:
 
     def restore(self, decided: Sequence[str]) -> None:
         """Restore the names in a position."""
-        self.known = dict.fromkeys(decided)
-        self._top = _TopNames(self, "")
+        self.known, self._seen, self._keys = {}, set(), {}
+        self._keep(decided)
 
     def rows(self, rows: Iterable[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         """Flatten records. Those that cannot be flattened are added to `bad`, and are empty."""
@@ -99,140 +100,75 @@ class Flattening:
             If two fields have one name, or there are too many levels or names.
         """
         flat: dict[str, Any] = {}
-        try:
-            self._add(row, self._top, self.depth, flat)
-        except ValueError:
-            self.added, self._top = [], _TopNames(self, "")
-            raise
-        if self.added:
-            self._keep_added()
+        self._add(row, "", self._depth, flat)
+        if not flat.keys() <= self._seen:
+            self._take_names(row, [name for name in flat if name not in self._seen])
         return flat
 
-    def _keep_added(self) -> None:
-        added, self.added = self.added, []
+    def _take_names(self, row: dict[str, Any], names: Sequence[str]) -> None:
+        """Register the names of a record that are not known yet, and warn of lists and of keys that look like data."""
+        new = [name for name in names if name not in row or type(row[name]) in _NESTED]
+        if len(self.known) + len(new) > MOST_NAMES:
+            keys = _keys_of(new, {name: set(keys) for name, keys in self._keys.items()})
+            raise ValueError(
+                f"more than {MOST_NAMES:,} columns from nested fields; leave out a field with many keys "
+                f"(--ignore {max(keys, key=lambda name: len(keys[name]))})"
+            )
+        if len(self._seen) > 2 * MOST_NAMES:
+            self._seen = set(self.known)
+        self._seen.update(names)
+        self._keep(new)
         with self._notices.together():
-            for names, key in added:
-                self.known[names.full(key)] = None
-                self._notices.say(*names.notices(self.statistics))
-
-    def _add(self, value: Mapping[str, Any], names: _Names, depth: int, flat: dict[str, Any]) -> None:
-        """Add the fields of an object to a flat record."""
-        for key, item in value.items():
-            if type(item) in _NESTED:
-                below = names.below.get(key)
-                if below is None:
-                    below = names.make_below(key)
-                if depth and below.is_plain and type(item) is dict:
-                    self._add(item, below, depth - 1, flat)
-                else:
-                    self._add_others(item, below, depth, flat)
-            elif (column := names[key]) is not None:
-                if column in flat:
-                    raise ValueError(_twice(column))
-                flat[column] = item
-
-    def _add_others(self, item: Any, names: _Names, depth: int, flat: dict[str, Any]) -> None:
-        """Add a list, or an object that is not flattened."""
-        name = names.prefix
-        if not names.is_plain:
-            if name not in self.ignored:
-                flat[name] = item
-        elif depth == 0:
-            raise ValueError(self._too_deep(name, item))
-        else:
-            self._add_list(item, names, flat)
-
-    def _add_list(self, items: list[Any], names: _Names, flat: dict[str, Any]) -> None:
-        names.is_list = True
-        for key, value in statistics(items, self.statistics).items():
-            if (column := names[key]) in flat:
-                raise ValueError(_twice(str(column)))
-            if column is not None:
-                flat[column] = value
-
-    def _too_deep(self, name: str, value: Any) -> str:
-        if self.depth == MOST_LEVELS:
-            return f"field '{name}' has more than {MOST_LEVELS} levels; leave it out (--ignore {name})"
-        way = f"leave it out (--ignore {name}), or flatten more levels (--set flatten={self.depth + 1})"
-        return f"field '{name}' is nested: {shown(value)}; {way}"
-
-
-class _Names(dict[str, "str | None"]):
-    """Columns of the fields of an object by key, None if ignored. Unknown columns are registered."""
-
-    def __init__(self, owner: Flattening, prefix: str, parent: _Names | None = None) -> None:
-        super().__init__()
-        self._owner, self.prefix, self._parent = owner, prefix, parent
-        self.is_plain = prefix not in owner.apart
-        self.below: dict[str, _Names] = {}
-        """Names of the fields in nested fields."""
-        self.is_list = False
-
-    def __missing__(self, key: str) -> str | None:
-        owner, name = self._owner, self.full(key)
-        if name in owner.ignored:
-            owner.met.add(name)
-            self[key] = None
-            return None
-        if name not in owner.known:
-            if len(owner.known) + len(owner.added) >= MOST_NAMES:
-                raise ValueError(
-                    f"more than {MOST_NAMES:,} columns from nested fields; leave out a field with many keys "
-                    f"(--ignore {self._widest()})"
-                )
-            owner.added.append((self, key))
-        self[key] = name
-        return name
-
-    def _widest(self) -> str:
-        """Return the name of the field around this object that has most keys."""
-        names, around = self, self._parent
-        while around is not None and around.prefix:
-            names = max(names, around, key=lambda each: len(each) + len(each.below))
-            around = around._parent
-        return names.prefix
-
-    def full(self, key: str) -> str:
-        """Return the name of a field of this object."""
-        return f"{self.prefix}.{key}"
-
-    def make_below(self, key: str) -> _Names:
-        """Create the names of the fields in a nested field."""
-        if len(self.below) >= MOST_NAMES:
-            self.below.clear()
-        made = self.below[key] = _Names(self._owner, self.full(key), self)
-        if made.prefix in self._owner.ignored:
-            self._owner.met.add(made.prefix)
-        return made
-
-    def notices(self, wanted: Collection[str]) -> Iterator[Notice]:
-        """Yield warnings: the field is a list, or the keys of an object look like data."""
-        if self.is_list:
-            yield list_notice(self.prefix, wanted)
-        for names in (self, self._parent):
-            if names is not None and names.prefix and len(names) + len(names.below) >= _MANY_KEYS:
+            for name in dict.fromkeys(name.rpartition(".")[0] for name in new):
+                if name in self._lists:
+                    self._notices.say(list_notice(name, self._statistics))
+            for name in [name for name, keys in self._keys.items() if len(keys) >= _MANY_KEYS] if new else ():
                 form = (
                     f"field '{{name}}' has {_MANY_KEYS:,} different keys so far, each a column: --ignore {{name}} "
                     f"drops them if they are data; events beyond {MOST_NAMES:,} nested columns are rejected"
                 )
-                yield Notice.of(form, names.prefix)
+                self._notices.say(Notice.of(form, name))
+
+    def _keep(self, names: Sequence[str]) -> None:
+        self.known |= dict.fromkeys(names)
+        self._seen.update(names)
+        _keys_of(names, self._keys)
+
+    def _add(self, value: Mapping[str, Any], prefix: str, depth: int, flat: dict[str, Any]) -> None:
+        """Add the fields of an object to a flat record."""
+        for key, item in value.items():
+            name = prefix + key
+            if type(item) in _NESTED and name not in self._apart:
+                if depth == 0:
+                    raise ValueError(self._too_deep(name, item))
+                if type(item) is dict:
+                    self._add(item, name + ".", depth - 1, flat)
+                else:
+                    self._lists.add(name)
+                    self._add(statistics(item, self._statistics), name + ".", depth, flat)
+            elif name in self._ignored:
+                self.met.add(name)
+            elif name in flat:
+                way = f"rename one, or leave both out (--ignore {name})"
+                raise ValueError(f"two fields are named '{name}', one of them nested: {way}")
+            else:
+                flat[name] = item
+
+    def _too_deep(self, name: str, value: Any) -> str:
+        if self._depth == MOST_LEVELS:
+            return f"field '{name}' has more than {MOST_LEVELS} levels; leave it out (--ignore {name})"
+        way = f"leave it out (--ignore {name}), or flatten more levels (--set flatten={self._depth + 1})"
+        return f"field '{name}' is nested: {shown(value)}; {way}"
 
 
-class _TopNames(_Names):
-    """Names of the fields of a record, which are not registered."""
-
-    def __missing__(self, key: str) -> str | None:
-        if key in self._owner.ignored:
-            self._owner.met.add(key)
-            self[key] = None
-            return None
-        if len(self) < MOST_NAMES:
-            self[key] = key
-        return key
-
-    def full(self, key: str) -> str:
-        """Return the name of a field of the record."""
-        return key
+def _keys_of(names: Iterable[str], found: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Add the keys of nested objects by their names, as in ``a.b``, to those found before."""
+    for name in names:
+        prefix, _, key = name.rpartition(".")
+        while prefix and key not in found.setdefault(prefix, set()):
+            found[prefix].add(key)
+            prefix, _, key = prefix.rpartition(".")
+    return found
 
 
 def statistics(items: Sequence[Any], wanted: Collection[str]) -> dict[str, Any]:
@@ -263,28 +199,3 @@ def list_notice(name: str, wanted: Collection[str]) -> Notice:
         f"--set lists={','.join(STATISTICS)} selects them, --ignore {{name}} drops the list"
     )
     return Notice.of(form, name)
-
-
-def holder(row: Any, name: str) -> tuple[dict[str, Any], str] | None:
-    """Return the object that contains a field, which may be nested, and its key in there.
-
-    Examples
-    --------
-    >>> holder({"a": {"b": {"c": 1}}}, "a.b.c")
-    ({'c': 1}, 'c')
-    """
-    if type(row) is not dict:
-        return None
-    if name in row:
-        return row, name
-    at = name.find(".")
-    while at >= 0:
-        found = holder(row.get(name[:at]), name[at + 1 :])
-        if found is not None:
-            return found
-        at = name.find(".", at + 1)
-    return None
-
-
-def _twice(name: str) -> str:
-    return f"two fields are named '{name}', one of them nested: rename one, or leave both out (--ignore {name})"

@@ -23,7 +23,7 @@ from connectors.outputs.results import (
 )
 from connectors.registry import Setting, is_pipe
 from connectors.streams import Sink
-from connectors.text.compression import ZIP_SUFFIX, Compressor, codec_of_name
+from connectors.text.compression import ZIP_SUFFIX, Frames
 
 
 class FileSink(Sink):
@@ -85,9 +85,7 @@ class TextSink(FileSink):
         self._lines = lines
         if path.lower().endswith(ZIP_SUFFIX):
             raise ConnectorError(f"{path}: ZIP archives are not written: use .gz or .zst", "no sink")
-        self._codec = codec_of_name(path)
-        self._package = None if self._codec is None else self._codec.load(path)
-        self._frame: Compressor | None = None
+        self._frames = Frames(path)
         self._columns: list[str] | None = None
         with writing(path):
             check_link(path)
@@ -103,7 +101,7 @@ class TextSink(FileSink):
         self._replace()
         if self._columns is None:
             self._columns = list(table)
-            if not self._size() and self._frame is None:
+            if not self._size():
                 self._append(self._lines.head(self._columns))
         check_columns(self.name, self._columns, table)
         self._append(self._lines.body(table))
@@ -123,17 +121,12 @@ class TextSink(FileSink):
             os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
-        if self._codec is not None and data:
-            self._frame = self._frame or self._codec.compressor(self._package)
-            data = self._frame.compress(data)
-        _write_all(self._file, data, self.name)
+        _write_all(self._file, self._frames.add(data), self.name)
 
     def flush(self) -> None:
         """Make all written rows durable."""
         self._replace()
-        if self._frame is not None:
-            frame, self._frame = self._frame, None  # it cannot be ended again if the write fails
-            _write_all(self._file, frame.flush(), self.name)
+        _write_all(self._file, self._frames.end(), self.name)
         self._sync()
         self._durable = self._size()
 
@@ -152,7 +145,8 @@ class TextSink(FileSink):
             )
         self._cut(size)
         self._sync()
-        self._touched, self._fresh, self._frame, self._durable = True, False, None, size
+        self._frames.end()  # of rows after the position
+        self._touched, self._fresh, self._durable = True, False, size
         self._columns = position["columns"]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 from abc import abstractmethod
@@ -19,7 +20,7 @@ from connectors.outputs.files import FileSink, writing
 from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, steps
 from connectors.outputs.results import check_columns, columns_of, make_directory, sync_directory
 from connectors.registry import Setting
-from connectors.text.compression import Compressor
+from connectors.text.compression import Frames
 
 _ROWS = 1024  # most rows formatted at once, because a part may end within them
 
@@ -40,8 +41,8 @@ class Part:
         Number of rows.
     durable
         Bytes on disk at the last flush; for Parquet, rows.
-    frame
-        Frame of the compression, if one is open.
+    frames
+        Frames of the compression, for texts.
     """
 
     path: str
@@ -49,7 +50,7 @@ class Part:
     size: int = 0
     n_rows: int = 0
     durable: int = 0
-    frame: Compressor | None = None
+    frames: Frames | None = None
 
     @property
     def unfinished(self) -> str:
@@ -158,15 +159,10 @@ class PartsSink(FileSink):
         room = self._most - part.size if self._most else math.inf
         size, data = self._measure(_rows(rows, 0, n))
         if size > room:
-            low, high, size, data = 0, n, 0, None  # `low` rows fit, `high` do not
-            while high - low > 1:
-                middle = (low + high) // 2
-                found = self._measure(_rows(rows, 0, middle))
-                low, high = (middle, high) if found[0] <= room else (low, middle)
-                size, data = found if low == middle else (size, data)
-            n = low
-            if not n and not part.n_rows:
-                n, (size, data) = 1, self._measure(_rows(rows, 0, 1))
+            sizes = range(1, n + 1)
+            n = bisect.bisect_right(sizes, room, key=lambda k: self._measure(_rows(rows, 0, k))[0])
+            n = n if n or part.n_rows else 1
+            size, data = self._measure(_rows(rows, 0, n)) if n else (0, None)
         part.size += size
         return n, data
 

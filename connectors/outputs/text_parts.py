@@ -10,7 +10,7 @@ from connectors.outputs.files import writing
 from connectors.outputs.parts import Part, PartsSink
 from connectors.outputs.results import LineWriter
 from connectors.registry import Setting
-from connectors.text.compression import codec_of_name
+from connectors.text.compression import Frames
 
 
 class TextPartsSink(PartsSink):
@@ -27,9 +27,8 @@ class TextPartsSink(PartsSink):
     """
 
     def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
-        self._lines, self._codec = lines, codec_of_name(path.rstrip("/"))
-        self._package = None if self._codec is None else self._codec.load(path)
-        super().__init__(path, options, setting, lines.suffix + ("" if self._codec is None else self._codec.suffix))
+        self._lines = lines
+        super().__init__(path, options, setting, lines.suffix + Frames(path.rstrip("/")).suffix)
 
     def _measure(self, rows: Results) -> tuple[int, bytes]:
         data = self._lines.body(rows)
@@ -43,10 +42,8 @@ class TextPartsSink(PartsSink):
         self._put(part, head)
 
     def _put(self, part: Part, data: bytes) -> None:
-        if self._codec is not None and data:
-            part.frame = part.frame or self._codec.compressor(self._package)
-            data = part.frame.compress(data)
-        self._write(part, data)
+        part.frames = part.frames or Frames(part.path)
+        self._write(part, part.frames.add(data))
 
     def _write(self, part: Part, data: bytes) -> None:
         self._is_torn = True
@@ -55,9 +52,8 @@ class TextPartsSink(PartsSink):
         self._is_torn = False
 
     def _sync(self, part: Part) -> None:
-        if part.frame is not None:
-            self._write(part, part.frame.flush())
-            part.frame = None
+        if part.frames is not None:
+            self._write(part, part.frames.end())
         with writing(part.path), open(part.unfinished, "rb+") as file:
             os.fsync(file.fileno())
             part.durable = os.fstat(file.fileno()).st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +12,8 @@ from connectors.errors import ConnectorError
 
 PIECE = 1 << 12
 """Bytes to decompress in one call. After damage, nothing of the damaged piece is known."""
-
-
-class Compressor(Protocol):
-    """Compress one frame, also called member or stream."""
-
-    def compress(self, data: bytes) -> bytes:
-        """Return compressed bytes that are ready."""
-
-    def flush(self) -> bytes:
-        """Return the remaining compressed bytes and end the frame."""
+_FRAME = 1 << 20
+"""Least bytes of a frame that is written before the end of the data."""
 
 
 class Decompressor(Protocol):
@@ -48,8 +41,10 @@ class Codec:
         Possible first bytes of a frame.
     package
         Package that implements it.
-    compressor, decompressor
-        Functions that start a frame. They receive the package.
+    compress
+        Function that returns a frame of data. It receives the package and the data.
+    decompressor
+        Function that starts a frame. It receives the package.
     errors
         Errors of the decompressor. They receive the package.
     """
@@ -58,7 +53,7 @@ class Codec:
     suffix: str
     magic: tuple[bytes, ...]
     package: str
-    compressor: Callable[[Any], Compressor]
+    compress: Callable[[Any, bytes], bytes]
     decompressor: Callable[[Any], Decompressor]
     errors: Callable[[Any], tuple[type[Exception], ...]]
 
@@ -98,21 +93,6 @@ class _Pieces:
         return found
 
 
-class _Lz4Compressor:
-    """Compress one lz4 frame; its header is written first."""
-
-    def __init__(self, frame: Any) -> None:
-        self._frame = frame.LZ4FrameCompressor(content_checksum=True)
-        self._head: bytes = self._frame.begin()
-
-    def compress(self, data: bytes) -> bytes:
-        head, self._head = self._head, b""
-        return head + bytes(self._frame.compress(data))
-
-    def flush(self) -> bytes:
-        return self._head + bytes(self._frame.flush())
-
-
 _BZIP2 = tuple(b"BZh%d%b" % (level, mark) for level in range(1, 10) for mark in (b"1AY&SY", b"\x17rE8P\x90"))
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c*M\x18" % (0x50 + i) for i in range(16)))  # the others are skippable frames
 
@@ -120,36 +100,70 @@ CODECS = (
     Codec(
         # The header has no timestamp, so that equal rows give equal bytes.
         *("gzip", ".gz", (b"\x1f\x8b",), "zlib"),
-        compressor=lambda zlib: zlib.compressobj(wbits=31),
+        compress=lambda zlib, data: zlib.compress(data, wbits=31),
         decompressor=lambda zlib: _Pieces(zlib.decompressobj(wbits=31)),
         errors=lambda zlib: (zlib.error,),
     ),
     Codec(
         *("bzip2", ".bz2", _BZIP2, "bz2"),
-        compressor=lambda bz2: bz2.BZ2Compressor(),
+        compress=lambda bz2, data: bz2.compress(data),
         decompressor=lambda bz2: bz2.BZ2Decompressor(),
         errors=lambda _: (OSError,),
     ),
     Codec(
         *("xz", ".xz", (b"\xfd7zXZ\x00",), "lzma"),
-        compressor=lambda lzma: lzma.LZMACompressor(),
+        compress=lambda lzma, data: lzma.compress(data),
         decompressor=lambda lzma: lzma.LZMADecompressor(lzma.FORMAT_XZ),
         errors=lambda lzma: (lzma.LZMAError,),
     ),
     Codec(
         *("zstd", ".zst", _ZSTD, "zstandard"),
-        compressor=lambda zstandard: zstandard.ZstdCompressor(write_checksum=True).compressobj(),
+        compress=lambda zstandard, data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
         decompressor=lambda zstandard: _Pieces(zstandard.ZstdDecompressor().decompressobj()),
         errors=lambda zstandard: (zstandard.ZstdError,),
     ),
     Codec(
         *("lz4", ".lz4", (b"\x04\x22\x4d\x18", *_ZSTD[1:]), "lz4.frame"),
-        compressor=_Lz4Compressor,
+        compress=lambda frame, data: frame.compress(data, content_checksum=True),
         decompressor=lambda frame: frame.LZ4FrameDecompressor(),
         errors=lambda _: (RuntimeError,),
     ),
 )
 """The supported formats. Skippable frames may start both zstd and lz4 files; the suffix tells which."""
+
+
+class Frames:
+    """Data in frames of the compression format of a file, if any.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which tells the format by its suffix.
+
+    Examples
+    --------
+    >>> frames = Frames("out.csv.gz")
+    >>> frames.add(b"x,y"), len(frames.end()) > 0, Frames("out.csv").add(b"x,y")
+    (b'', True, b'x,y')
+    """
+
+    def __init__(self, path: str) -> None:
+        codec = codec_of_name(path)
+        self.suffix = "" if codec is None else codec.suffix
+        self._compress = None if codec is None else functools.partial(codec.compress, codec.load(path))
+        self._held = bytearray()
+
+    def add(self, data: bytes) -> bytes:
+        """Return the bytes to write now for further data."""
+        if self._compress is None:
+            return data
+        self._held += data
+        return self.end() if len(self._held) >= _FRAME else b""
+
+    def end(self) -> bytes:
+        """Return the bytes to write for all data that were held back."""
+        held, self._held = bytes(self._held), bytearray()
+        return self._compress(held) if self._compress is not None and held else held
 
 
 ZIP_SUFFIX = ".zip"

@@ -11,7 +11,6 @@ import orjson
 
 from connectors.columns.cells import shown
 from connectors.columns.envelopes import Envelope
-from connectors.columns.nested import holder
 
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _BEYOND_INTEGERS = float(1 << 63)
@@ -35,8 +34,8 @@ class JsonObjects:
         """Parse a text. Return a ValueError with the reason if it is not an object."""
         try:
             value = _loads(text)
-            if isinstance(value, dict):
-                self._keep_exact(value, text)
+            if isinstance(value, dict) and self._has_rounded([value]):
+                value = _slow_loads(text)
         except (ValueError, RecursionError) as error:
             return ValueError(f"not JSON: {error}")
         return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
@@ -47,14 +46,16 @@ class JsonObjects:
             rows = list(map(orjson.loads, texts))
         except orjson.JSONDecodeError:
             return None
-        if set(map(type, rows)) - {dict}:
-            return None
+        return None if set(map(type, rows)) - {dict} or self._has_rounded(rows) else rows
+
+    def _has_rounded(self, rows: Sequence[dict[str, Any]]) -> bool:
+        """Return whether a field that must be exact may be an integer of more than 64 bits."""
         inner = rows if self._envelope is None or not self._exact else list(map(self.inner, rows))
         for name in self._exact:
             values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
             if float in set(map(type, values)) and any(map(_is_rounded, values)):
-                return None
-        return rows
+                return True
+        return False
 
     def inner(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the record in an object, empty if there is none."""
@@ -64,20 +65,14 @@ class JsonObjects:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _keep_exact(self, row: dict[str, Any], text: str) -> None:
-        inner = self.inner(row) if self._exact else {}
-        for name in self._exact:
-            found = holder(inner, name)
-            if found is not None and _is_rounded(found[0][found[1]]):
-                exact = holder(self.inner(_slow_loads(text)), name)
-                assert exact is not None, "both parsers find it"
-                found[0][found[1]] = exact[0][exact[1]]
 
-
-def _value(row: dict[str, Any], name: str) -> Any:
-    """Return the value of a field, which may be nested."""
-    found = holder(row, name)
-    return None if found is None else found[0][found[1]]
+def _value(row: Any, name: str) -> Any:
+    """Return the value of a field, which may be nested, None if there is none."""
+    if type(row) is not dict or name in row:
+        return row[name] if type(row) is dict else None
+    ends = [i for i, letter in enumerate(name) if letter == "."]
+    found = (_value(row.get(name[:end]), name[end + 1 :]) for end in ends)
+    return next((value for value in found if value is not None), None)
 
 
 def _is_rounded(value: Any) -> bool:

@@ -76,8 +76,8 @@ class TestJsonLines:
         assert batch.labels == batch.keys == names
         assert list(map(type, batch.labels)) == list(map(type, names))
         assert batch.rows()[1:3] == [
-            {"x": 2.0**64, "c": "18446744073709551616"},
-            {"x": 2.0**64, "c": "18446744073709551617"},
+            {"x": names[1], "c": "18446744073709551616"},
+            {"x": names[2], "c": "18446744073709551617"},
         ]
 
     def test_what_python_writes_beside_json_is_read(self, tmp_path: Path) -> None:
