@@ -214,7 +214,7 @@ class Times:
         return scaled(numbers, unit)
 
     def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
-        """Apply `_unit` to a column of numbers. None if it rejects any of them."""
+        """Apply `_unit` to a column of numbers. None if it may reject any of them."""
         lowest, highest = (numbers.min().item(), numbers.max().item()) if len(numbers) else (0, 0)
         if not (lowest or highest):
             return "ms"
@@ -227,15 +227,12 @@ class Times:
                 return None
         if isinstance(guess, str):
             n = TIME_UNITS[guess]
-            if not EARLIEST_S * n <= lowest <= highest < LATEST_S * n and _tell(np.abs(numbers), guess).any():
+            if not EARLIEST_S * n <= lowest <= highest < LATEST_S * n:
                 return None
         else:
             largest = max(guess, highest, -lowest)
             if largest >= EARLIEST_S:
-                sizes = np.abs(numbers)
-                before = np.maximum.accumulate(np.concatenate([[guess], sizes]))[:-1]
-                if (_tell(sizes) & (sizes > _GROWTH * before)).any():
-                    return None
+                return None
             self.guesses[name] = largest
         self._say(name, first)
         return guess if isinstance(guess, str) else "ms"
@@ -387,12 +384,3 @@ def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
     times.guesses[name], times._said = guess, {name}
     times.milliseconds(name, numbers, bad)
     return len(bad)
-
-
-def _tell(sizes: NDArray[Any], but: str | None = None) -> NDArray[np.bool_]:
-    """Return a mask of the numbers that are plausible times in a unit other than `but`."""
-    found = np.zeros(len(sizes), bool)
-    for unit, n in TIME_UNITS.items():
-        if unit != but:
-            found |= (sizes >= EARLIEST_S * n) & (sizes < LATEST_S * n)
-    return found

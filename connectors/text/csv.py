@@ -118,33 +118,21 @@ class Dialect:
         """
         if self.comment is None or self.comment not in line:
             return line
-        is_open = False
-        for each in before:
-            _, is_open = self._scan(each, is_open)
-        return self._scan(line, is_open)[0]
+        text = "\n".join([*before, line])
+        found = _before_comment(self).match(text)
+        return line if found is None else line[: len(line) - len(text) + found.end()]
 
-    def _scan(self, line: str, is_open: bool) -> tuple[str, bool]:
-        """Return a line without its comment, and whether it ends within quotes.
 
-        `is_open` is the second result for the previous line.
-        """
-        begins, closed, i = not is_open, False, 0
-        while i < len(line):
-            mark = line[i]
-            was_closed, closed = closed, False
-            if mark == self.escape:
-                i, begins = i + 2, False
-                continue
-            if is_open:
-                if mark == self.quote:
-                    is_open, closed = False, True
-            elif mark == self.comment:
-                return line[:i], False
-            elif mark == self.quote and (begins or was_closed):  # a doubled quote is a literal one
-                is_open = True
-            begins = mark == self.delimiter and not is_open
-            i += 1
-        return line, is_open
+@functools.cache
+def _before_comment(dialect: Dialect) -> re.Pattern[str]:
+    """Return the pattern of a record up to its comment."""
+    marks = (dialect.delimiter, dialect.quote, dialect.escape, dialect.comment)
+    delimiter, quote, escape, comment = (re.escape(mark or "") for mark in marks)
+    escaped = rf"{escape}(?:.|\Z)|" if escape else ""
+    field = rf"(?:{escaped}[^{delimiter}{escape}{comment}])*+"
+    if quote:  # a doubled quote is a literal one
+        field = rf"(?:{quote}(?:{escaped}{quote}{quote}|[^{quote}{escape}])*+(?:{quote}|\Z))?+{field}"
+    return re.compile(rf"{field}(?:{delimiter}{field})*+", re.DOTALL)
 
 
 # The default limit of a field is 128 KiB. The limit is global to the process, so it is never lowered.
