@@ -7,7 +7,6 @@ import csv
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from connectors.columns.cells import Bad
@@ -18,7 +17,7 @@ from connectors.columns.strings import LazyStrings
 from connectors.columns.text import Events, Header, TextColumns
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Origins, Position, Rejected
+from connectors.events import Batch, Origins, Position
 from connectors.options import Options
 from connectors.text.csv import Dialect
 from connectors.text.json import JsonFormat
@@ -34,25 +33,6 @@ _UNITS, _NUMBERS, _FIELDS = "time units", "spellings of numbers", "nested column
 _ID_HEADER = "__value_schema_id"  # of Confluent's serializers with ids in headers
 _HEADER_WAY = "which is not supported: let the producer write ids before values (Confluent's default)"
 _SHOWN_BYTES = 1000  # of a value that is too long
-
-
-@dataclass(slots=True)
-class Decoded:
-    """Decoded values.
-
-    Parameters
-    ----------
-    good
-        Indices of the valid values, ascending.
-    events
-        Their events; `events.bad` refers to indices among these.
-    bad
-        Reasons for rejecting the other values, by index.
-    """
-
-    good: list[int]
-    events: Events
-    bad: Bad = field(default_factory=dict)
 
 
 class ValueFormat(ABC):
@@ -99,19 +79,37 @@ class ValueFormat(ABC):
     def _events(self, rows: list[Any]) -> Events:
         """Convert decoded values."""
 
-    def read(self, values: Sequence[bytes]) -> Decoded:
-        """Decode values; malformed values do not affect the others."""
-        good, rows, bad = [], [], {}
-        for i, value in enumerate(values):
-            try:
-                rows.append(self._row(value))
-            except UnicodeDecodeError:
-                bad[i] = f"not valid utf-8{frame_hint(value)}"
-            except (ValueError, csv.Error) as error:
-                bad[i] = str(error)
-            else:
-                good.append(i)
-        return Decoded(good, self._events(rows), bad)
+    def _rows(self, values: Sequence[bytes]) -> list[Any] | None:
+        """Decode all values at once. None if they must be decoded one by one."""
+        return None
+
+    @abstractmethod
+    def _blank(self) -> Any:
+        """Return a row for a value that is rejected."""
+
+    def read(self, values: Sequence[Any], bad: Bad | None = None) -> Events:
+        """Convert values to events, except those that are in `bad` already.
+
+        Malformed values do not affect the others. Their events are without values, and their reasons in `Events.bad`.
+        """
+        bad = {} if bad is None else bad
+        rows = None if bad else self._rows(values)
+        events = self._events(
+            [self._decoded(i, value, bad) for i, value in enumerate(values)] if rows is None else rows
+        )
+        events.bad |= bad
+        return events
+
+    def _decoded(self, i: int, value: Any, bad: Bad) -> Any:
+        if i in bad:
+            return self._blank()
+        try:
+            return self._row(value)
+        except UnicodeDecodeError:
+            bad[i] = f"not valid utf-8{frame_hint(value)}"
+        except (ValueError, csv.Error) as error:
+            bad[i] = str(error)
+        return self._blank()
 
 
 class JsonValues(ValueFormat):
@@ -147,14 +145,10 @@ class JsonValues(ValueFormat):
         return True
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        """Decode all values at once. None if they must be decoded one by one."""
-        if self._prefix:
-            return None
-        return self._format.objects.all(values)
+        return None if self._prefix else self._format.objects.all(values)
 
-    def read(self, values: Sequence[bytes]) -> Decoded:
-        rows = self._rows(values)
-        return super().read(values) if rows is None else Decoded(list(range(len(rows))), self._events(rows))
+    def _blank(self) -> dict[str, Any]:
+        return {}
 
     def _events(self, rows: list[Any]) -> Events:
         return self._format.events(rows)
@@ -193,6 +187,9 @@ class CsvValues(ValueFormat):
         self._width = len(names)
         self._columns = TextColumns(Header(names), roles)
         self.times, self.numbers = self._columns.times, self._columns.numbers
+
+    def _blank(self) -> list[str]:
+        return [""] * self._width
 
     def _events(self, rows: list[Any]) -> Events:
         return self._columns.read(rows)
@@ -266,37 +263,26 @@ class Decoder:
         tombstones = sum(1 for record in records if record.value is None)
         if tombstones and self._values.skip_tombstones(tombstones):
             records = [record for record in records if record.value is not None]
-        rejected = [self._rejected(record, reason) for record in records if (reason := self._oddity(record))]
-        if rejected:
-            records = [record for record in records if not self._oddity(record)]
-        decoded = self._values.read([record.value for record in records])
-        if decoded.bad:
-            rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
-            records = [records[i] for i in decoded.good]
-        events = decoded.events
-        wrong = (i for i in sorted(events.bad) if i not in events.skipped)
-        rejected += [self._rejected(records[i], events.bad[i]) for i in wrong]
+        bad = {i: reason for i, record in enumerate(records) if (reason := self._oddity(record))}
+        events = self._values.read([record.value for record in records], bad)
         places = {
             "partition": [record.partition for record in records],
             "offset": [record.offset for record in records],
         }
-        batch = Batch(
+        return Batch(
             events.features,
             events.labels,
             Origins({"topic": self._topic}, {**places}),
             position | self._values.decided,
-            raw=LazyStrings([record.value for record in records], text_of),
+            raw=LazyStrings([record.value for record in records], self._shown),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,
             headers=[record.headers for record in records],
         ).without(events.bad, events.skipped)
-        batch.rejected = rejected
-        return batch
 
-    def _rejected(self, record: Any, reason: str) -> Rejected:
-        value = record.value
-        raw = None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
-        return Rejected(reason, {"topic": self._topic, "partition": record.partition, "offset": record.offset}, raw)
+    def _shown(self, value: Any) -> Any:
+        """Return a value as text, the beginning of one that is too long, and None for none."""
+        return None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
 
     def _oddity(self, record: Any) -> str:
         """Return the reason for rejecting a record before its value is read, else an empty string."""

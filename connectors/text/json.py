@@ -166,7 +166,7 @@ class JsonFormat(TextFormat):
 
     def _check_live(self, rows: Sequence[Any]) -> None:
         """Collect the first events of a live stream until there are enough to inspect."""
-        for row in self._flat(rows, {}):
+        for row in filter(None, self._flat(rows, {})):
             cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
             self._first.append(cut)
         if len(self._first) >= FEWEST_EVENTS:

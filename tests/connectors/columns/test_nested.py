@@ -74,7 +74,7 @@ def test_label_key_time_and_types_name_nested_fields(tmp_path: Path) -> None:
         5,
     )
     values = JsonValues(Options("t", options | {"ignore": "e.no"}))
-    got = values.read([json.dumps(record).encode()] * 2).events
+    got = values.read([json.dumps(record).encode()] * 2)
     assert (got.features[0], got.labels[0], got.keys[0]) == (batch.rows()[0], "up", big)
 
 

@@ -411,30 +411,30 @@ def kafka(kind: type, **options: str):
 def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(caplog):
     values = kafka(JsonValues)
     records = [json.dumps({"a": f"{i},5", "y": i % 2}).encode() for i in range(300)]
-    rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).events.features]
+    rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).features]
     assert rows[0] == {"a": "0,5"}
     assert rows[200] == {"a": 200.5}
     assert "--set decimal=," in caplog.text
     resumed = kafka(JsonValues)
     resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
-    assert resumed.read(records[:1]).events.features == [{"a": 0.5}]
+    assert resumed.read(records[:1]).features == [{"a": 0.5}]
 
 
 def test_texts_in_json_from_kafka_are_numbers_if_they_are_declared():
     records = [b'{"a":"0,5","y":1}', b'{"a":"2.000,5","y":0}', b'{"a":7,"y":0}', b'{"a":"x","y":0}']
-    assert kafka(JsonValues).read(records).events.features[0] == {"a": "0,5"}
+    assert kafka(JsonValues).read(records).features[0] == {"a": "0,5"}
     declared = kafka(JsonValues, types="a:number", decimal=",", thousands=".").read(records)
-    assert declared.events.features[:3] == [{"a": 0.5}, {"a": 2000.5}, {"a": 7}]
-    assert "'x'" in declared.events.bad[3]
+    assert declared.features[:3] == [{"a": 0.5}, {"a": 2000.5}, {"a": 7}]
+    assert "'x'" in declared.bad[3]
 
 
 def test_numbers_in_csv_from_kafka_have_a_spelling():
     values = kafka(CsvValues, names="a,y", delimiter=";")
-    assert values.read([b"21,5;p", b"1;q"]).events.features["a"].tolist() == [21.5, 1.0]
+    assert values.read([b"21,5;p", b"1;q"]).features["a"].tolist() == [21.5, 1.0]
     declared = kafka(CsvValues, names="a,y", delimiter=";", decimal=",", thousands=".")
-    assert declared.read([b"1.234,5;p", b"1.234;q"]).events.features["a"].tolist() == [1234.5, 1234.0]
+    assert declared.read([b"1.234,5;p", b"1.234;q"]).features["a"].tolist() == [1234.5, 1234.0]
     ambiguous = kafka(CsvValues, names="a,y", delimiter=";").read([b"1,234;p"])
-    assert "1,234" in ambiguous.events.bad[0]
+    assert "1,234" in ambiguous.bad[0]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])

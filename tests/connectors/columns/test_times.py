@@ -143,13 +143,13 @@ def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tm
 def test_values_of_records() -> None:
     options = Options("kafka://h:1/t", {"types": "t:time", "label": "y"})
     got = JsonValues(options).read([b'{"t":"2024-06-02T18:30:00Z","y":1}', b'{"t":%d}' % MILLISECONDS, b'{"t":"x"}'])
-    assert got.events.features[:2] == [expected(EVENING)] * 2
-    assert got.events.bad[2].startswith("'t' is not a time")
+    assert got.features[:2] == [expected(EVENING)] * 2
+    assert got.bad[2].startswith("'t' is not a time")
     options = Options("kafka://h:1/t", {"types": "t:time", "names": "x,t"})
     got = CsvValues(options).read([b"1,2024-06-02T18:30", b"2,", b"3,x"])
-    assert [column[0] for name, column in got.events.features.items() if name != "x"] == [*expected(EVENING).values()]
-    assert math.isnan(got.events.features["t hour sin"][1])
-    assert list(got.events.bad) == [2]
+    assert [column[0] for name, column in got.features.items() if name != "x"] == [*expected(EVENING).values()]
+    assert math.isnan(got.features["t hour sin"][1])
+    assert list(got.bad) == [2]
 
 
 def test_values_of_records_in_avro(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_values_of_records_in_avro(tmp_path: Path) -> None:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"t": EVENING})
     options = Options("kafka://h:1/t", {"types": "t:time", "schema": str(tmp_path / "e.avsc")})
-    assert AvroValues(options).read([stream.getvalue()]).events.features == [expected(EVENING)]
+    assert AvroValues(options).read([stream.getvalue()]).features == [expected(EVENING)]
 
 
 # Units of numbers ------------------------------------------------------------------------------------------------

@@ -180,4 +180,4 @@ def test_a_growing_file(tmp_path: Path) -> None:
 def test_values_of_records() -> None:
     options = {"names": "x,c", "types": "c:category", "quote": "'", "escape": "\\"}
     got = CsvValues(Options("kafka://h:1/t", options)).read([b"1,'a,b'", b"2,a\\,b"])
-    assert list(got.events.features["c"]) == ["a,b", "a,b"]
+    assert list(got.features["c"]) == ["a,b", "a,b"]
