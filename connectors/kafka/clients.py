@@ -41,6 +41,7 @@ _CONNECTING = {"socket_connection_setup_timeout_ms": 3000, "socket_connection_se
 _PAUSE_MS = 20
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
+_OURS |= {"transactional_id"}
 _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
 
 

@@ -71,7 +71,7 @@ class WrittenRows:
             yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
         finally:
             with contextlib.suppress(Exception):
-                consumer.close(autocommit=False, timeout_ms=2000)
+                consumer.close(timeout_ms=2000)
 
     def ends(self) -> dict[str, int]:
         """Return the offsets from which a resumed run reads back.
@@ -88,12 +88,13 @@ class WrittenRows:
         self._since: dict[str, int] = dict(since)
         with self._consumer() as (consumer, tps), talking(self._name, "what was written cannot be read"):
             ends = consumer.end_offsets(tps)
-            left = {tp for tp in tps if ends[tp] > int(since.get(str(tp.partition), 0))}
+            starts = {tp: int(since.get(str(tp.partition), 0)) for tp in tps}
+            left = {tp for tp in tps if ends[tp] > starts[tp]}
             if not left:
                 return
             consumer.assign(list(left))
             for tp in left:
-                consumer.seek(tp, int(since.get(str(tp.partition), 0)))
+                consumer.seek(tp, starts[tp])
             deadline = time.monotonic() + _MOST_S
             while left := {tp for tp in left if consumer.position(tp) < ends[tp]}:
                 found = consumer.poll(timeout_ms=500)
@@ -187,8 +188,7 @@ class KafkaSink(Sink):
 
     def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
         """Create transactions from the options."""
-        asked, defaults = Options(self.name, self._given), dict(import_kafka().KafkaProducer.DEFAULT_CONFIG)
-        del defaults["transactional_id"]
+        asked, defaults = Options(self.name, self._given), import_kafka().KafkaProducer.DEFAULT_CONFIG
         default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity

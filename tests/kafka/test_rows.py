@@ -51,6 +51,7 @@ class Consumer:
         self.at = dict.fromkeys(tps, 0)
 
     def seek(self, tp, offset):
+        assert offset >= 0
         self.at[tp] = offset
 
     def position(self, tp):
@@ -136,12 +137,14 @@ def test_records_may_be_as_large_as_the_topic_allows(cluster):
             if rejects:
                 sink.reject = lambda *given: rejected.append(given)
             sink.write(row | {"key": ["kk"]})
+            sink.write({"offset": [0, 1], "raw": ["", "x" * 300], "key": [None, "kk"]})
             sink.write(row)
             sink.flush()
-            found.append([json.loads(value).get("raw_too_large") for *_, value in cluster.records])
+            shortened = [json.loads(value).get("raw_too_large") for *_, value in cluster.records]
+            found.append((len(shortened), shortened.count("300 characters")))
             cluster.records = []
-    assert found == [[None, None], [None, None], ["300 characters", None], [None]]
-    assert rejected == [(sinks.too_large(size), json.dumps({"offset": 1, "raw": "x" * 300}, separators=(",", ":")))]
+    assert found == [(4, 0), (4, 0), (4, 2), (2, 0)]
+    assert rejected == 2 * [(sinks.too_large(size), json.dumps({"offset": 1, "raw": "x" * 300}, separators=(",", ":")))]
 
 
 def test_rows_before_the_mark_are_not_written_again(cluster):
@@ -175,6 +178,7 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
     sink.flush()
     cluster.records += [("out", 2, None, value) for value in (b"no json", b'{"other": 1}', None, b"3")]
     again = opened(setting=setting, request_timeout_ms="5000", linger_ms="3")
+    del begin["ends"]["2"]  # a new partition
     again.rewind(begin)
     reading = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
     assert cluster.settings == reading | {"request_timeout_ms": 5000}  # not the options of producers
