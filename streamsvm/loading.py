@@ -44,7 +44,9 @@ _KERNELS = (
     *("budgeted.kernels", "budgeted.vectors", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )
-_ASKED_FOR = (*("decide.conformal_kernels", "delayed.label_join", "delayed.single_join", "monitor.kernels"),)
+_ASKED_FOR = (
+    *("decide.conformal_kernels", "delayed.digests", "delayed.label_join", "delayed.single_join", "monitor.kernels"),
+)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import ctypes
 import difflib
-import functools
 import importlib
 import itertools
 import os
@@ -27,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -232,15 +232,13 @@ def interpret() -> None:
     from streamsvm.ensemble import vote
     from streamsvm.online import driver
 
-    del entry_points, signatures, simd, vote  # imported before the decorators change
-    compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil", "call_pointer")}
+    del entry_points, signatures, simd  # imported before the decorators change
+    compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil")}
     jit.inlined = jit.kernel = lambda function: function
     jit.jit_holding_gil = lambda function: lambda *given: function(*map(_packed, given))
-    jit.call_pointer = lambda address, given: _function(address, len(given))(*map(int, given))
     own = {
         "columns_at": lambda start, n: _view(start, n).view(np.int64),
         "values_at": _view,
-        "address_of": lambda state: state.address,
         "element_address": lambda array, i: array_address(array[i:]),
     }
     vars(access).update(own)
@@ -255,26 +253,18 @@ def interpret() -> None:
         module = importlib.import_module(f"streamsvm.delayed.{name}")
         for entry in module.ENTRY_POINTS.values():
             entry.compile()
-    module.driver = SimpleNamespace(put=functools.partial(_put, driver.NOT_TAKEN))
+    module.driver, module.vote = (SimpleNamespace(run_rows=each.ENTRY_POINTS["run_rows"]) for each in (driver, vote))
+    module.blend_at = lambda address: SimpleNamespace(address=int(address))
+    module.digest = importlib.import_module("streamsvm.delayed.digests").digest = _digest  # type: ignore[attr-defined]
     vars(jit).update(compiled)
     for name in own:
         delattr(access, name)
 
 
-def _put(not_taken: int, rows: Any, packed: _Packed) -> int:
-    """Copy values to the row of a learner, as `driver.put` does."""
-    values = np.frombuffer(packed.words)
-    if not len(values):
-        return int(rows.row_length)
-    if rows.held > 0 or len(values) > rows.row.size or rows.seen >= rows.room:
-        return not_taken
-    rows.row[: len(values)] = values
-    return len(values)
-
-
-@functools.cache
-def _function(address: int, n: int) -> Any:
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n)(int(address))
+def _digest(state: Any, start: Any, n: int) -> Any:
+    """Return two words that identify a key."""
+    key = start.words[:n] if isinstance(start, _Packed) else ctypes.string_at(int(start), int(n))
+    return np.frombuffer(blake2b(key, digest_size=16).digest(), np.uint64)
 
 
 def _view(start: Any, n: int) -> Any:
@@ -303,7 +293,7 @@ class _Packed:
     """Words of a call from Python, and a position in them."""
 
     def __init__(self, words: bytes, at: int = 0) -> None:
-        self.words, self.at, self.start = words, at, self
+        self.words, self.at, self.start, self.size = words, at, self, len(words)
 
     def __add__(self, n_bytes: int) -> _Packed:
         return _Packed(self.words, self.at + n_bytes)

@@ -218,7 +218,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were requested before, and "
                 "waiting events use them: use a second DelayedClassifier for other sets"
             )
-        join.decisions.sets = sets
+        join.use_sets(sets)
         return sets
 
     def predict_set_one(

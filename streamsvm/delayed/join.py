@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from connectors.columns.strings import CategoricalColumn
 from connectors.events import LateLabels
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
-from streamsvm.delayed.rows import OWN, Packed, in_order, padded, stacked
-from streamsvm.delayed.single import SingleObject, SingleRow
+from streamsvm.delayed.rows import OWN, Packed, in_order, stacked
+from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.delayed.turns import Turns
@@ -68,12 +69,18 @@ class Join:
         self.decisions, self.with_keys = decisions or Decisions(), True
         self._size = model.memory_size
         self._n_numbers = self._size + _NOTES * model.stores_proba
-        self._n_bytes = 8 * self._n_numbers
-        self._single = model.single if learn and (model.stores_proba or isinstance(model, RowModel)) else None
-        self.decided = Decided()
+        can_be_single = learn and (model.stores_proba or isinstance(model, RowModel)) and self.decisions.alarms is None
+        self._single = model.single if can_be_single else None
+        self._row = self._single if isinstance(self._single, SingleRow) else None
+        self.decided, self._decides, self._n_notes = Decided(), bool(self.decisions), self.decisions.n_notes
         self._names: tuple[Any, ...] = ()
         self._layout = OWN  # of single events with these names
-        store.expect(class_bytes=8 * model.stores_proba, learns_timeouts=learn and on_timeout is not None)
+        bytes_of = {"event_bytes": 8 * self._n_numbers, "class_bytes": 8 * model.stores_proba}
+        store.expect(**bytes_of, learns_timeouts=learn and on_timeout is not None)
+
+    def use_sets(self, sets: ConformalSets) -> None:
+        """Predict these sets from now on."""
+        self.decisions.sets, self._decides = sets, True
 
     # Single events ----------------------------------------------------------------------------------------------------
 
@@ -90,38 +97,27 @@ class Join:
         bool
             False if the event needs `step`: then nothing has changed.
         """
-        single, store, text = self._single, self.store, key.encode("utf-8", "surrogatepass")
-        if single is None or self._needs_batch:
+        single, text = self._row, key.encode("utf-8", "surrogatepass")
+        if single is None and (self._single is None or self._decides):
             return False
-        if isinstance(single, SingleRow):  # its `decide` may be that of another join of this model
-            single.decide, single.n_notes = (self._decide_one, self.decisions.n_notes) if self.decisions else (None, 0)
-            row = single.pack(x)
-            layout = OWN if row is None else self._layout_of(single)
-            if row is not None and layout != OWN and store.predict_one(single, row, layout, text, time, self._n_bytes):
-                if store.table.n_entries[()] > 1:
-                    self._free(store.table.journal)
+        if single is not None and (row := single.pack(x)) is not None and (layout := self._layout_of(single)) >= 0:
+            decide = self._decide_one if self._decides else None
+            kind = self.store.predict_one(single, row, layout, text, time, self._n_notes, decide)
+            if kind > 1:
+                self._free(self.store.table.journal)
+            if kind >= 0:
                 return True
         return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
-
-    @property
-    def _needs_batch(self) -> bool:
-        """Whether decisions are only taken and updated in batches."""
-        return bool(self.decisions) and (self.decisions.alarms is not None or isinstance(self._single, SingleObject))
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event, by separate calls of the store and the learner, if no other event expires."""
         single, store = self._single, self.store
-        if single is None or (event := store.simple_event(text, time)) is None:
+        if single is None or not store.is_simple(text, time) or (found := single.predict(x)) is None:
             return False
-        if (found := single.predict(x)) is None:
-            return False
-        row, proba, memory = found
-        if (layout := self._layout_of(single) if row and isinstance(single, SingleRow) else OWN) == OWN:
-            layout, row = store.pack_one(x)
-        words, n_row = b"".join((row, padded(text), proba, memory)), len(row) // 8
-        size = len(words) - len(proba) - len(memory) + self._n_bytes
-        store.add_one(event, x, words, size, (single.code[0], single.score[0], layout, n_row, len(text)))
-        if store.table.n_entries[()] > 1:
+        if self._row is not None and self._decides:
+            found = self._decide_one(self._row)
+        layout, row = store.pack_one(x)
+        if store.add_one(text, time, x, row, found, (layout, single.code[0], single.score[0])) > 1:
             self._free(store.table.journal)
         return True
 
@@ -140,7 +136,7 @@ class Join:
             The label; time NOW for the newest time so far.
         """
         store, text = self.store, key.encode("utf-8", "surrogatepass")
-        if self._single is None or self._needs_batch:
+        if self._row is None and (self._single is None or self._decides):
             return False
         code = store.labels[label]
         kind = store.label_one(text, time, code)
@@ -149,17 +145,18 @@ class Join:
         if kind == NOT_TAKEN:
             return False
         if kind == IN_TIME:
-            slot, layout, start, n_row, n_words = store.table.found.tolist()
+            slot, layout, start, n_row, n_words, n_entries = store.table.found.tolist()
             try:
                 needs_batch = not self._learn_stored(slot, layout, start, n_row, n_words, label)
             except Exception:  # foreign models may raise anything
                 self._free(store.table.journal)
                 raise
         else:
-            needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and bool(self.decisions))
+            n_entries = store.table.n_entries[()]
+            needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and self._decides)
         if needs_batch:
             self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, store.table.journal)
-        elif store.table.n_entries[()] > 1:
+        elif n_entries > 1:
             self._free(store.table.journal)
         elif kind == IN_TIME and not store.relearns:
             store.free_one(slot, n_words)
@@ -167,17 +164,21 @@ class Join:
 
     def _learn_stored(self, slot: int, layout: int, start: int, n_row: int, n_words: int, label: Any) -> bool:
         """Learn a stored event; return False if it needs a batch: then nothing has changed."""
-        single, store, end = self._single, self.store, 8 * (start + n_words)
-        data = store.segments.all[store.segments.number(slot)].data
-        row, memory = bytes(data[8 * start : 8 * (start + n_row)]), data[end - 8 * self._size : end]
-        x: Any = store.unpack_one(slot, layout, row) if n_words and layout != self._layout else row
-        if not n_words or single is None or not single.learn(x, memory, label):
+        single, store = self._single, self.store
+        if not n_words or single is None:
             return False
-        if self.decisions and isinstance(single, SingleRow):
+        data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
+        held = bytes(data[8 * start : 8 * (start + n_words)])
+        if self._row is not None and layout == self._layout >= 0:
+            is_learned = self._row.learn(held, n_row, label)
+        else:
+            x = store.unpack_one(slot, layout, held[:n])
+            is_learned = single.learn_listed(x, held[len(held) - 8 * self._size :], label)
+        if is_learned and self._decides and self._row is not None:
             n_key = int(store.table.records["n_key"][store.table.at(slot)])
-            kept = data[8 * (start + n_row - n_key // -8) : end - 8 * self._size]
-            self.decisions.learn_one(kept, single.number(label), len(self.model.classes))
-        return True
+            kept = held[n - n_key // -8 * 8 : len(held) - 8 * self._size]
+            self.decisions.learn_one(kept, self._row.number(label), len(self.model.classes))
+        return is_learned
 
     def _expire(self, time: int, x: Any = None) -> bool:
         """Learn events that expire at a time (NOW for the newest time so far); return whether there are any.
@@ -205,7 +206,7 @@ class Join:
     def _decide_one(self, single: SingleRow) -> bytes:
         """Decide about the event predicted last; return what to store until its label arrives."""
         self.decided, packed = self.decisions.decide_one(single.proba[0], self.model.classes)
-        return packed
+        return packed + bytes(single.memory)
 
     # Batches ----------------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ JOIN_TABLE = Schema(
         "class_bytes": Number("bytes per pending event and class", i64),
         "relearns": Number("whether labelled events keep their rows", i64),
         "learns_timeouts": Number("whether expired events are learned", i64),
+        "word_bytes": Number("counted bytes per word of the row and the key of an event", i64),
+        "event_bytes": Number("other bytes per pending event", i64),
+        "secret_low": Number("first half of the secret of the digests", i64),
+        "secret_high": Number("second half", i64),
         "base": Number("first slot in `slots`", i64),
         "n_bytes": Number("bytes of rows and keys of events", i64, saved=True),
         "n_classes": Number("number of classes", i64, saved=True),
@@ -87,7 +91,12 @@ JOIN_TABLE = Schema(
             i64,
             external=True,
         ),
-        "found": Array(("fields",), "slot, layout, start, n_row, n_words of the labelled event", i64, external=True),
+        "found": Array(
+            ("fields",),
+            "slot, layout, start, n_row, n_words of the labelled event, and number of entries",
+            i64,
+            external=True,
+        ),
     },
 )
 KIND, POSITION, SLOT, LABEL, LAG = range(5)

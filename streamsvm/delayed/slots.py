@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.delayed import digests, single_join
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed import single_join
 from streamsvm.features.rows import Ints
 
 FIRST_SLOTS = 1 << 10
@@ -26,11 +26,11 @@ class SlotTable:
     """Records of slots from `state.base` on, the hash table of keys, and the journal of the last step."""
 
     def __init__(self) -> None:
-        prepare((*kernels.ENTRY_POINTS.values(), *single_join.ENTRY_POINTS.values()))
+        prepare([entry for module in (kernels, digests, single_join) for entry in module.ENTRY_POINTS.values()])
         self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
         self.records: NDArray[Any] = np.zeros(0, RECORD)
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
-        self._found = np.zeros(5, np.int64)
+        self._found = np.zeros(6, np.int64)
         self._bind()
         self.fit(FIRST_SLOTS, 0)
 
@@ -42,7 +42,7 @@ class SlotTable:
         views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
         self.n_entries, self.next, self.found = views
         single = [entry.compile() for entry in single_join.ENTRY_POINTS.values()]
-        self.is_simple, self.add_event, self.add_label, self.predict_event, _, self.expire_events = single
+        self.is_simple, self.add_event, self.add_label, self.predict_event, self.learn_row, self.expire_events = single
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

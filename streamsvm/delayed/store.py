@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -16,9 +14,9 @@ from numpy.typing import NDArray
 from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.contents import Contents
-from streamsvm.delayed.rows import OBJECT
+from streamsvm.delayed.digests import ENTRY_POINTS
+from streamsvm.delayed.rows import OBJECT, padded
 from streamsvm.delayed.segments import Segment
-from streamsvm.delayed.single_join import NOT_TAKEN
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
@@ -32,15 +30,10 @@ if TYPE_CHECKING:
 _LEAST = 8  # least number of events that must fit
 _SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
-_MOMENT, _EVENT, _LABEL, _TIME = Struct("16sq"), Struct("7qd"), Struct("16s2q"), Struct("q")
-_PREDICTED = Struct("16s9q")
+_SECRET_BYTES = 16
+_EVENT = Struct("5qd")
+_ZEROS = [bytes(-n % 8) for n in range(8)]
 _WORDS = RECORD.itemsize // 8
-
-
-@lru_cache(maxsize=16)
-def _hasher(secret: bytes) -> blake2b:
-    """Return the hash of no bytes; copies take less time than hashes with parameters."""
-    return blake2b(digest_size=16, salt=secret)
 
 
 class TooSmall(ValueError):
@@ -100,25 +93,27 @@ class Store(Contents):
         self.most_bytes, self.relearns, self.folder = most_bytes, relearns, folder
         self._check_room(0)
         self.labels = LabelCodes()
-        self._secret = secrets.token_bytes(blake2b.SALT_SIZE)
+        self._use_secret(secrets.token_bytes(_SECRET_BYTES))
         self._spare = 0  # single events and labels that there is room for
         state = self.table.state
         state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
         if wait_ms is not None:
             state.wait = wait_ms
 
-    def expect(self, *, class_bytes: int, learns_timeouts: bool) -> None:
+    def expect(self, *, event_bytes: int, class_bytes: int, learns_timeouts: bool) -> None:
         """Prepare for a model.
 
         Parameters
         ----------
-        class_bytes
-            Counted bytes of a pending event for each class seen as a label.
+        event_bytes, class_bytes
+            Counted bytes of a pending event beside row and key, and for each class seen as a label.
         learns_timeouts
             Whether expired events are learned.
         """
         state = self.table.state
-        state.class_bytes, state.learns_timeouts = class_bytes if self.folder is None else 0, learns_timeouts
+        state.learns_timeouts = learns_timeouts
+        if self.folder is None:
+            state.word_bytes, state.event_bytes, state.class_bytes = 8, event_bytes, class_bytes
 
     def _check_room(self, size: int) -> None:
         """Refuse a bound that is too small for a few events."""
@@ -174,8 +169,9 @@ class Store(Contents):
 
     def digests(self, keys: Sequence[bytes]) -> NDArray[np.uint64]:
         """Return 128-bit digests of keys that differ between stores, shape (n, 2)."""
-        found = b"".join(map(self._digest, keys))
-        return np.frombuffer(found, np.uint64).reshape(-1, 2)
+        words, found = np.frombuffer(b"".join(map(padded, keys)), np.int64), np.empty((len(keys), 2), np.uint64)
+        ENTRY_POINTS["digest_keys"](self.table.state, words, np.array(list(map(len, keys)), np.int64), found)
+        return found
 
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
         """Process events (label -1) and labels in order; return the journal, which the next call overwrites.
@@ -189,41 +185,38 @@ class Store(Contents):
         self._make_room(len(times), sizes)
         return self.table.run(digests, times, labels, sizes if self.folder is None else np.zeros_like(sizes))
 
-    def simple_event(self, key: bytes, time: int) -> bytes | None:
-        """Return the packed digest and time of a single event; None if the learner has to learn others with it."""
-        packed = _MOMENT.pack(self._digest(key), time)
-        return packed if self.table.is_simple(self.table.state, packed) else None
+    def is_simple(self, key: bytes, time: int) -> bool:
+        """Return whether the learner has to learn no other event with a single event."""
+        return bool(self.table.is_simple(self.table.state, padded(key), len(key), time))
 
-    def add_one(self, event: bytes, x: Any, words: bytes, size: int, about: Sequence[Any]) -> None:
-        """Process and store a single event.
+    def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Sequence[Any]) -> int:
+        """Process and store a single event; return 1 if it is pending, plus 2 if other events leave.
 
         Parameters
         ----------
-        event
-            Result of `simple_event`.
+        key, time
+            The event.
         x
             Its features, which are copied if rows are stored as objects.
-        words
-            Its row, key, probabilities and memory.
-        size
-            Its counted bytes.
+        row, found
+            Words of its row, and its probabilities with the memory.
         about
-            Predicted class and its probability, layout, number of words of the row, and number of bytes of the key.
+            Layout, predicted class and its probability.
         """
-        if not self._spare:
-            self._make_room_for_singles(size)
-        self._spare -= 1
-        table, (code, score, layout, n_row, n_key) = self.table, about
-        slot = table.next[()]
-        data = self.segments.open_at(slot)
-        own = size if self.folder is None else 0, len(data) // 8, layout
-        if table.add_event(table.state, event + _EVENT.pack(*own, n_row, n_key, len(words) // 8, code, score)):
+        table, own, (layout, code, score) = self.table, padded(key), about
+        data, slot, words = self._open(len(row) + len(own)), table.next[()], b"".join((row, own, found))
+        packed = _EVENT.pack(layout, len(data) >> 3, len(row) >> 3, len(words) >> 3, code, score)
+        kind: int = table.add_event(table.state, own, len(key), time, packed)
+        if kind & 1:
             data += words
             if self.keeps_objects:
                 self._objects[slot] = dict(x)
+        return kind
 
-    def predict_one(self, single: SingleRow, row: bytes, layout: int, key: bytes, time: int, size: int) -> bool:
-        """Predict, process and store a single event; return False if nothing has changed.
+    def predict_one(
+        self, single: SingleRow, row: bytes, layout: int, key: bytes, time: int, n_notes: int, decide: Any
+    ) -> int:
+        """Predict, process and store a single event.
 
         Parameters
         ----------
@@ -233,30 +226,36 @@ class Store(Contents):
             Values of the first columns of the learner, and their layout.
         key, time
             The event.
-        size
-            Its counted bytes beside row and key.
+        n_notes, decide
+            Number of words stored beside the probabilities, and the function that returns both; None without decisions.
+
+        Returns
+        -------
+        int
+            See `single_join.predict_event`.
         """
-        table, own, n_key, k = self.table, key + b"\0" * (-len(key) % 8), len(key), single.n_classes
-        size, n_bytes = size + len(row) + len(own) if self.folder is None else 0, len(row) + len(own)
+        table, n_key = self.table, len(key)
+        own = key + _ZEROS[n_key & 7]
+        data = self._open(len(row) + len(own))
+        kind: int = table.predict_event(
+            table.state, single.rows, single.batch, row, own, n_key, time, layout, len(data) >> 3, n_notes
+        )
+        if kind >= 0:
+            found = single.found if decide is None else decide(single)
+            if kind & 1:
+                data += b"".join((row, own, found))
+        return kind
+
+    def _open(self, n_bytes: int) -> bytearray:
+        """Make room for an event of n bytes; return the words of the open segment."""
         if not self._spare:
-            self._make_room_for_singles(size)
+            self._make_room_for_singles(n_bytes)
         self._spare -= 1
-        data, digest = self.segments.open_at(table.next[()]), self._digest(key)
-        start, n_row, n_words = len(data) >> 3, len(row) >> 3, (n_bytes >> 3) + single.n_notes + k
-        packed = _PREDICTED.pack(digest, time, size, start, layout, n_row, n_key, n_words, k, single.address)
-        code = table.predict_event(table.state, single.rows, packed, row)
-        if code == NOT_TAKEN:
-            return False
-        is_pending = code > NOT_TAKEN
-        single.code[0] = code if is_pending else NOT_TAKEN - 2 - code
-        shares = single.shares if single.decide is None else single.decide(single)
-        if is_pending:
-            data += b"".join((row, own, shares))
-        return True
+        return self.segments.open_at(self.table.next[()])
 
     def expire(self, time: int) -> Ints:
         """Expire events up to a time; return the journal."""
-        self.table.expire_events(self.table.state, _TIME.pack(time))
+        self.table.expire_events(self.table.state, time)
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
@@ -264,17 +263,18 @@ class Store(Contents):
         if not self._spare:
             self._make_room_for_singles(0)
         self._spare -= 1
-        found: int = self.table.add_label(self.table.state, _LABEL.pack(self._digest(key), time, label))
+        n_key = len(key)
+        found: int = self.table.add_label(self.table.state, key + _ZEROS[n_key & 7], n_key, time, label)
         return found
 
-    def _digest(self, key: bytes) -> bytes:
-        found = _hasher(self._secret).copy()
-        found.update(key)
-        return found.digest()
+    def _use_secret(self, secret: bytes) -> None:
+        """Use the secret of the digests, which also begins the names of files."""
+        self._secret, state = secret, self.table.state
+        state.secret_low, state.secret_high = np.frombuffer(secret, np.int64).tolist()
 
     def _make_room_for_singles(self, size: int) -> None:
         self.trim()
-        self._make_room(_SPARE, np.array([size]))
+        self._make_room(_SPARE, np.array([size and size + int(self.table.state.event_bytes)]))
         self._spare = _SPARE
 
     def _make_room(self, n: int, sizes: Ints) -> None:
@@ -315,7 +315,7 @@ class Store(Contents):
         header = {
             "labels": [encode_label(label) for label in self.labels],
             "layouts": self.layouts.state(),
-            "secret": self._secret.hex(),
+            "secret_of_digests": self._secret.hex(),
             "segments": [segment.first for segment in self.segments.all],
         }
         changing = {"status": records["status"], "label": records["label"]}
@@ -350,8 +350,7 @@ class Store(Contents):
         ValueError, LookupError, TypeError, OSError
             If the state is invalid or a file is missing.
         """
-        self._secret = bytes.fromhex(header["secret"])
-        self.digests([b""])  # refuses a secret of another length
+        self._use_secret(bytes.fromhex(header["secret_of_digests"]))
         self.layouts.restore(header["layouts"])
         self.labels = LabelCodes.of_labels(decode_labels(header["labels"]))
         state, found = (dict(header), dict(arrays)), []

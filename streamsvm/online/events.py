@@ -269,25 +269,11 @@ class EventLearner(LearnerMemory):
         if learn:
             self._look_at_event(columns, values)
             self._grow()
+        if self._fast[0] != self._space.plain_length:
+            self._follow_space()
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         return n
-
-    def load_packed(self, row: bytes) -> bool:
-        """Make packed values of the first columns the current row; return whether there is a value for each column.
-
-        Parameters
-        ----------
-        row
-            The values, as float64.
-        """
-        self._make_room(1)
-        if self._fast[0] != self._space.plain_length:
-            self._follow_space()
-        if len(row) != 8 * self._fast[0]:
-            return False
-        self._row_bytes[: len(row)] = row
-        return True
 
     def predict_loaded(self) -> Floats | None:
         """Return the probabilities of the current row, valid until the next call; None for values out of range."""

@@ -57,6 +57,21 @@ def test_a_state_holds_words_of_pending_events_and_of_those_that_may_be_relearne
     assert len(store.state(tmp_path)[1]["open.data"]) == 40 * n_events
 
 
+def test_digests_of_keys_are_siphash() -> None:
+    """Expected digests are those of `openssl mac -macopt size:16 SIPHASH` with the key 000102...0f."""
+    store = Store()
+    store._use_secret(bytes(range(16)))
+    keys = [b"", b"\0", b"abcdefgh", b"hello world, 17 b", bytes(range(200))]
+    assert [digest.tobytes().hex() for digest in store.digests(keys)] == [
+        "a3817f04ba25a8e66df67214c7550293",
+        "da87c1d86b99af44347659119b22fc45",
+        "8c93e201ac8e8396897e3133e447eda3",
+        "1b88b5f18db57ccf9112cb0142d32ca3",
+        "7c5853f4ed12ff9d836a79bc4047022d",
+    ]
+    assert Store().digests(keys).tolist() != store.digests(keys).tolist()
+
+
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_words_are_removed_when_more_than_half_of_a_segment_is_freed(
     on_disk: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -147,7 +162,7 @@ def label_before_all(saved: Saved) -> None:
         unknown_label,
         label_before_all,
         replaced_segment,
-        updated("header", "secret", lambda secret: secret + "00"),
+        updated("header", "secret_of_digests", lambda secret: secret + "00"),
         updated("header", "segments", lambda firsts: [0, 3, 8]),
         updated("header", "segments", lambda firsts: firsts[:-1]),
         updated("arrays", "open.data", lambda data: np.append(data, data[:1])),
