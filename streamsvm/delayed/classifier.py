@@ -23,7 +23,7 @@ from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.protocol import Events
-from streamsvm.delayed.single import SingleObject, SingleRow
+from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Ints
@@ -307,9 +307,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
                 self._said.say(notice)
 
-    def _predict(
-        self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool
-    ) -> SingleRow | SingleObject | _Found:
+    def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
         """Predict an event, without a batch if possible, and store it until its label arrives."""
         adapter, join, text = self._adapter, self._join or self._joined(), key_text(key)
         if isinstance(adapter, RowModel):
@@ -332,7 +330,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             logger.warning("%s", reason)
         join.decided = answer.decided
         if isinstance(adapter, RowModel):
-            shares = adapter.last
+            shares = adapter.shares_by_label
         else:  # a label that precedes its event may add a class after the prediction; a timeout may add one before
             row = [] if answer.probas is None else answer.probas[0].tolist()
             named = enumerate(zip(adapter.classes, row, strict=False))

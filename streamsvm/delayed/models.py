@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ from river import base
 
 from connectors.events import Batch, Rejected, rows_of
 from streamsvm.delayed.protocol import Answer, ModelRows
-from streamsvm.delayed.single import SingleObject, SingleRow
+from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.features.values import unusable_rows
 from streamsvm.labels import as_label, new_label_notice
@@ -119,6 +120,13 @@ class RowModel:
     tolerant
         Whether to reject events that raise an error, and to use labels that models of two classes do not take: the
         first label is False and the second True, unless labels are Boolean already.
+
+    Attributes
+    ----------
+    code, score
+        The prediction of the last single event and its probability, in lists of one; see `SingleRow`.
+    shares_by_label
+        Probabilities of the last prediction that had any.
     """
 
     memory_size, stores_proba, keeps_objects = 0, False, True
@@ -126,9 +134,8 @@ class RowModel:
     def __init__(self, model: Any, *, with_proba: bool = False, tolerant: bool = False) -> None:
         self.model, self.with_proba, self._tolerant = model, with_proba, tolerant
         self.classes: list[Any] = []
-        self.single = SingleObject(self)
-        self.last: dict[Any, float] = {}
-        """Probabilities of the last prediction that had any."""
+        self.single, self.code, self.score = self, [-1], [math.nan]
+        self.shares_by_label: dict[Any, float] = {}
         self.codes: dict[Hashable, int] = {}
         self._takes_likeliest = takes_likeliest(model)
         self._binary = tolerant and not model._multiclass
@@ -167,10 +174,7 @@ class RowModel:
             try:
                 if is_predicted:
                     n_predicted += 1
-                    prediction, found = self.predict(x)
-                    if (code := self.decode(prediction)) >= 0:
-                        codes[i], shares[i] = code, found
-                        scores[i] = np.nan if found is None else found.get(prediction, np.nan)
+                    codes[i], scores[i], shares[i] = self._predict(x)
                 if label is not None:
                     self.learn(x, label)
             except Exception as error:  # foreign models may raise anything
@@ -183,21 +187,39 @@ class RowModel:
                     logger.warning("an event could not be learned: %s", reason)
         return Answer(codes, scores, self.table(shares) if self.with_proba else None)
 
-    def predict(self, x: dict[Any, Any]) -> tuple[Any, Shares]:
-        """Return the predicted label, and probabilities by label if requested."""
+    @property
+    def label(self) -> Any:
+        """The predicted class of the last single event, None for none."""
+        return self.classes[self.code[0]] if self.code[0] >= 0 else None
+
+    def predict(self, x: Any) -> bytes:
+        """Predict a single event; return the words of its probabilities."""
+        code, score, shares = self._predict(x)
+        self.code, self.score = [code], [score]
+        return self.table([shares]).tobytes() if self.with_proba else b""
+
+    def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
+        """Learn a single event."""
+        self.learn(x, label)
+        return True
+
+    def _predict(self, x: dict[Any, Any]) -> tuple[int, float, Shares]:
+        """Return the number of the predicted class, its probability (NaN if unknown), and all if requested."""
+        shares: Shares = None
         try:
             prediction = None if self._takes_likeliest else self.model.predict_one(x)
-            if not (self.with_proba or self._takes_likeliest):
-                return prediction, None
-            self.last = self.model.predict_proba_one(x)
+            if self.with_proba or self._takes_likeliest:
+                shares = self.shares_by_label = self.model.predict_proba_one(x)
         except (NotImplementedError, AttributeError):  # the last step of a pipeline has no probabilities
             if not (self._tolerant and self.with_proba):
                 raise
-            self.with_proba = False
-            return self.model.predict_one(x), None
-        if self._takes_likeliest and self.last:
-            prediction = max(self.last, key=self.last.__getitem__)
-        return prediction, self.last
+            self.with_proba, prediction = False, self.model.predict_one(x)
+        if self._takes_likeliest and shares:
+            prediction = max(shares, key=shares.__getitem__)
+        code = self._decode(prediction)
+        if code < 0:
+            return -1, math.nan, None
+        return code, math.nan if shares is None else shares.get(prediction, math.nan), shares
 
     def learn(self, x: dict[Any, Any], label: Any) -> None:
         """Learn an event."""
@@ -236,7 +258,7 @@ class RowModel:
             self.classes.append(as_label(label))
         return code
 
-    def decode(self, prediction: Any) -> int:
+    def _decode(self, prediction: Any) -> int:
         """Return the number of a predicted class; -1 for none."""
         if prediction is None:
             return -1
@@ -246,7 +268,7 @@ class RowModel:
 
     def table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
         """Return probabilities by label as an array over all classes, NaN where unknown."""
-        coded = [None if row is None else {self.decode(label): p for label, p in row.items()} for row in shares]
+        coded = [None if row is None else {self._decode(label): p for label, p in row.items()} for row in shares]
         found = np.full((len(coded), len(self.classes)), np.nan)
         for row, by_code in zip(found, coded, strict=True):
             if by_code is not None:

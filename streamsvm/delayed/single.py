@@ -13,51 +13,7 @@ from streamsvm.features.tables import NOT_PLAIN
 from streamsvm.features.values import names_of_times
 
 if TYPE_CHECKING:
-    from streamsvm.delayed.models import RowModel
     from streamsvm.online.base import OnlineClassifier
-
-
-class SingleObject:
-    """Single event of a River classifier that is not of this package.
-
-    Parameters
-    ----------
-    model
-        Adapter of the classifier.
-
-    Attributes
-    ----------
-    code, score
-        The last prediction and its probability, in lists of one.
-    """
-
-    def __init__(self, model: RowModel) -> None:
-        self._model, self.code, self.score = model, [-1], [math.nan]
-
-    @property
-    def label(self) -> Any:
-        """The predicted class, None for none."""
-        return self._model.classes[self.code[0]] if self.code[0] >= 0 else None
-
-    @property
-    def shares_by_label(self) -> dict[Any, float]:
-        """Probabilities of the last prediction."""
-        return self._model.last
-
-    def predict(self, x: Any) -> bytes:
-        """Predict an event; return its probabilities."""
-        model = self._model
-        prediction, shares = model.predict(x)
-        self.code[0], self.score[0] = model.decode(prediction), math.nan
-        shares = shares if self.code[0] >= 0 else None
-        if shares is not None:
-            self.score[0] = shares.get(prediction, math.nan)
-        return model.table([shares]).tobytes() if model.with_proba else b""
-
-    def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
-        """Learn an event."""
-        self._model.learn(x, label)
-        return True
 
 
 class SingleRow:
