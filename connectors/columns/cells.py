@@ -31,9 +31,9 @@ Cells = Sequence[str]
 Bad = dict[int, str]
 """Why an event cannot be taken, by row number."""
 
-# Kinds of columns that are read at once: numbers with NaN if missing; times as integer milliseconds, or as text if a
-# value has another form; mostly distinct texts; repeated texts, each stored once; a list of texts.
-NUMBERS, TIMES, APART, CODED, LISTED = "numbers", "times", "apart", "coded", "listed"
+# Kinds of columns that are read at once: numbers with NaN if missing; mostly distinct texts; repeated texts, each
+# stored once; a list of texts.
+NUMBERS, APART, CODED, LISTED = "numbers", "apart", "coded", "listed"
 
 FURTHEST_MS = 1 << 62
 """There are no times as far from 1970, so that 64 bits hold how far two are apart."""

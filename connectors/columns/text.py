@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, TIMES, Bad, Cells, Memo, shown
+from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, Bad, Cells, Memo, shown
 from connectors.columns.counters import is_index, warn_of_numbers
 from connectors.columns.labels import Labels
 from connectors.columns.numbers import WAYS, NumberColumns
@@ -249,18 +249,17 @@ class TextColumns:
     @property
     def kinds(self) -> dict[str, str]:
         """Kinds of all used columns for `ArrowCells`; columns with two uses are text."""
-        label, key, time = others = self._others()
-        used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
-        uses = Counter([*dict.fromkeys(self._features), *filter(None, others)])
-        alone = {name for name in used if uses[name] == 1}
-        numbers = (name for name in self._features if name in alone and self.types.get(name) == "number")
-        used |= {name: NUMBERS for name in numbers if self.numbers.is_plain(name)}
-        own = (
-            (key, APART),
-            (time, LISTED if self._roles.time_format else TIMES),
-            *(((label, CODED),) if not self._features else ()),
-        )
-        return used | {name: kind for name, kind in own if name in alone}
+        others = list(filter(None, self._others()))
+        uses = Counter([*dict.fromkeys(self._features), *others])
+        alone = {name for name in uses if uses[name] == 1}
+        found = dict.fromkeys([*self._features, *others], LISTED)
+        found |= {
+            name: NUMBERS
+            for name in self._features
+            if name in alone and self.types.get(name) == "number" and self.numbers.is_plain(name)
+        }
+        own = {self._roles.key: APART} | ({} if self._features else {self._roles.label: CODED})
+        return found | {name: kind for name, kind in own.items() if name in alone}
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time

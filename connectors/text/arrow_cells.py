@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,20 +14,17 @@ from connectors.arrow.arrays import codes_of, floats_of, texts_of
 from connectors.columns.cells import (
     APART,
     CODED,
-    FURTHEST_MS,
     LISTED,
     MISSING_NUMBERS,
     NUMBERS,
-    TIMES,
     USUAL_MISSING_NUMBERS,
 )
 
-Cells = Sequence[str] | NDArray[np.float64] | NDArray[np.int64]
+Cells = Sequence[str] | NDArray[np.float64]
 
 # Below these numbers of lines, importing or calling pyarrow takes longer than Python's csv reader.
 FIRST_LINES, FEW_LINES = 8_192, 32
 _BLOCK_BYTES = 1 << 30
-_HEXADECIMAL = re.compile(b"0[xX]")  # which pyarrow reads as an integer
 
 
 class ArrowCells:
@@ -52,7 +48,6 @@ class ArrowCells:
         self._delimiter, self._marks = delimiter, marks
         self._missing = sorted(USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing)
         self._n_lines = 0
-        self._has_whole_times = True
         self._csv: Any = None
         self._usable = delimiter.isascii() and delimiter.encode() not in marks
 
@@ -64,27 +59,17 @@ class ArrowCells:
     def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
         """Read the columns in `kinds`, by name; return None if Python must read the lines."""
         self._n_lines += len(lines)
-        if not self._usable or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
+        if not (self._usable and kinds) or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
         block = _plain(lines, self._marks)
         if block is None or not self._is_loaded():
             return None
-        whole = TIMES in kinds.values() and self._has_whole_times and not _HEXADECIMAL.search(block)
-        columns = self._read(block, names, kinds, whole) if whole else None
-        if columns is None:
-            columns = self._read(block, names, kinds, False)
-            self._has_whole_times &= not whole or columns is None
-        return None if columns is None or any(len(column) != len(lines) for column in columns.values()) else columns
-
-    def _read(
-        self, block: bytes, names: Sequence[str], kinds: Mapping[str, str], whole: bool
-    ) -> dict[str, Cells] | None:
-        options = self._options(tuple(names), tuple(kinds.items()), whole)
+        options = self._options(tuple(names), tuple(kinds.items()))
         try:
             table = self._csv.read_csv(self._csv_buffer(block), *options)
         except self._invalid:
             return None
-        if any(column.num_chunks != 1 for column in table.columns):
+        if len(table) != len(lines) or any(column.num_chunks != 1 for column in table.columns):
             return None
         columns: dict[str, Cells] = {}
         for (name, kind), column in zip(kinds.items(), table.columns, strict=True):
@@ -92,12 +77,6 @@ class ArrowCells:
             if kind == NUMBERS:
                 columns[name] = values = floats_of(chunk)
                 if len(values) - np.count_nonzero(np.isfinite(values)) != chunk.null_count:
-                    return None
-            elif kind == TIMES and whole:
-                if chunk.null_count:
-                    return None
-                columns[name] = times = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), 8 * chunk.offset)
-                if ((times <= -FURTHEST_MS) | (times >= FURTHEST_MS)).any():
                     return None
             elif kind == APART:
                 columns[name] = texts_of(chunk)
@@ -117,16 +96,14 @@ class ArrowCells:
             self._csv, self._csv_buffer, self._invalid = pyarrow.csv, pyarrow.py_buffer, pyarrow.ArrowInvalid
             self._types = {
                 NUMBERS: pyarrow.float64(),
-                TIMES: pyarrow.int64(),
                 APART: pyarrow.string(),
                 LISTED: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
             }
             self._options = lru_cache(maxsize=2)(self._make_options)
         return True
 
-    def _make_options(self, names: tuple[str, ...], kinds: tuple[tuple[str, str], ...], whole: bool) -> tuple[Any, ...]:
-        listed = {CODED} if whole else {CODED, TIMES}
-        types = {name: self._types[LISTED if kind in listed else kind] for name, kind in kinds}
+    def _make_options(self, names: tuple[str, ...], kinds: tuple[tuple[str, str], ...]) -> tuple[Any, ...]:
+        types = {name: self._types[LISTED if kind == CODED else kind] for name, kind in kinds}
         return (
             self._csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
             self._csv.ParseOptions(delimiter=self._delimiter, quote_char=False),

@@ -78,7 +78,7 @@ odd_lines = st.sampled_from(["", " ", "1", "1,1,red,1,1", '1,1,"a', '1,1,"a,b",0
     options=st.sampled_from(
         [
             *({}, {"key": "c"}, {"ignore": "c"}, {"missing": "x,-,1"}, {"types": "a:category"}, {"time": "a"}),
-            *({"bare": "yes", "key": "c", "time": "b"}, {"key": "a", "time": "a"}),
+            *({"bare": "yes", "key": "c", "time": "b"}, {"key": "a", "time": "a"}, {"bare": "yes"}),
         ]
     ),
 )
