@@ -124,7 +124,7 @@ _table = [
     Connector("parquet", "arrow.parquet:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
     Connector("synthetic", "synthetic.source:open_synthetic", scheme="synthetic:", labelled=True),
     Connector(
-        *("kafka", "kafka:open_source", "kafka:open_sink"),
+        *("kafka", "kafka.source:open_source", "kafka.sink:open_sink"),
         scheme="kafka://",
         meaning=_MEANING,
         sink_options=("broker_timeout",),

@@ -177,7 +177,7 @@ class Lag:
         self._advance()
 
     def _advance(self) -> None:
-        if self._waiting and (self._call is None or self._call.done):
+        if self._waiting and (self._call is None or self._call.done()):
             offsets, self._waiting = self._waiting, {}
             self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 from connectors.errors import ConnectorError
@@ -165,8 +166,8 @@ def check_queued(producer: Any, future: Any) -> None:
         raise error_of(0)
 
 
-class BackgroundCall:
-    """Call in a daemon thread.
+class BackgroundCall(Future[None]):
+    """Future of a call in a daemon thread.
 
     Parameters
     ----------
@@ -177,31 +178,19 @@ class BackgroundCall:
     """
 
     def __init__(self, call: Callable[[], Any], name: str) -> None:
-        self._call, self._ended = call, threading.Event()
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        super().__init__()
+        threading.Thread(target=self._run, args=(call,), name=name, daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, call: Callable[[], Any]) -> None:
         try:
-            self._call()
+            call()
+            self.set_result(None)
         except Exception as error:
-            self._error = error
-        finally:
-            self._ended.set()
-
-    @property
-    def done(self) -> bool:
-        """Whether the call has ended."""
-        return self._ended.is_set()
+            self.set_exception(error)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the call; return whether it has ended."""
-        return self._ended.wait(seconds)
-
-    def result(self) -> None:
-        """Raise the exception of the call, if any."""
-        if self._error is not None:
-            raise self._error
+        return bool(wait([self], seconds).done)
 
 
 class TransactionalProducer:

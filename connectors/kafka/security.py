@@ -168,13 +168,16 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
     """Connect to a broker up to the login, then disconnect."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
-    context = tls_context(name, options) if protocol.endswith("SSL") else None
+    if (spoken := _spoken(server, protocol)) != protocol:
+        is_login = spoken.startswith("SASL") and not protocol.startswith("SASL")
+        more = ", with sasl_mechanism and credentials" if is_login else ""
+        what = f"speaks {spoken}, not {protocol}: set security_protocol={spoken}{more}"
+        raise _Refused(what, "security_protocol")
+    if protocol == PROTOCOLS[0]:
+        return
     try:
-        with _connected(server, context) as ask:
+        with _connected(server, tls_context(name, options) if protocol.endswith("SSL") else None) as ask:
             answer = _offer(ask, options.get("sasl_mechanism") or "")
-            found = _protocol(context is not None, answer.error_code)
-            if found != protocol:
-                raise _Refused(_other(found, protocol), "security_protocol")
             if answer.error_code == _OTHER_MECHANISM:
                 raise _Refused(
                     f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes "
@@ -185,26 +188,13 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
                 _log_in(ask, options)
     except ssl.SSLCertVerificationError as error:
         raise _untrusted(error, options) from None
-    except (OSError, _Garbled) as error:
-        if isinstance(error, TimeoutError | ConnectionRefusedError):
-            raise
-        reason = getattr(error, "reason", None) or ""
-        if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
-            certificate = options.get("ssl_certfile")
-            raise _Refused(
-                "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
-                if certificate is None
-                else f"does not accept the certificate of ssl_certfile={certificate}",
-                "ssl_certfile",
-            ) from None
-        spoken = _spoken(server)
-        if spoken is not None and spoken != protocol:
-            raise _Refused(_other(spoken, protocol), "security_protocol") from None
-        if isinstance(error, _Garbled):
-            raise _Refused("answers, but not as a Kafka broker does: is it the right port?", "") from None
-        if spoken is not None and isinstance(error, ssl.SSLError):
-            raise _Refused(f"and this client agree on no TLS: {reason or 'the handshake fails'}", "") from None
-        raise
+    except ssl.SSLError as error:
+        reason, certificate = error.reason or "the handshake fails", options.get("ssl_certfile")
+        if "ALERT" not in reason or not ("CERT" in reason or "UNKNOWN_CA" in reason):
+            raise _Refused(f"and this client agree on no TLS: {reason}", "") from None
+        what = "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
+        what = what if certificate is None else f"does not accept the certificate of ssl_certfile={certificate}"
+        raise _Refused(what, "ssl_certfile") from None
 
 
 def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
@@ -215,47 +205,40 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
     login, rounds = get_sasl_mechanism(mechanism)(**options), 0
     while not login.is_done():
         answer = ask(SaslAuthenticateRequest(login.auth_bytes(), version=1))
-        if answer.error_code and mechanism == "PLAIN":
-            raise _Refused(
-                f"refuses user {user!r} with this password: with PLAIN, brokers do not say whether there is no such "
-                "user or `sasl_plain_password` is wrong",
-                "sasl_plain_password",
-            )
         if answer.error_code:
+            what, option = f"knows no user {user!r} for sasl_mechanism={mechanism}", "sasl_plain_username"
             if rounds:
-                message = f"knows the user {user!r}, but refuses the password: `sasl_plain_password` is wrong"
-                raise _Refused(message, "sasl_plain_password")
-            message = f"knows no user {user!r} for sasl_mechanism={mechanism}: `sasl_plain_username` is wrong"
-            raise _Refused(message, "sasl_plain_username")
+                what, option = f"knows the user {user!r}, but refuses the password", "sasl_plain_password"
+            elif mechanism == "PLAIN":  # brokers do not say which of both is wrong
+                what, option = (
+                    f"refuses user {user!r} with this password, or there is no such user",
+                    "sasl_plain_password",
+                )
+            raise _Refused(f"{what}: `{option}` is wrong", option)
         rounds += 1
         login.receive(answer.auth_bytes)
 
 
-def _protocol(tls: bool, code: int) -> str:
-    """Return the security protocol of a port by its error code for a SASL mechanism."""
-    return ("" if code == _NO_SASL else "SASL_") + ("SSL" if tls else "PLAINTEXT")
-
-
-def _spoken(server: str) -> str | None:
-    """Return the security protocol of a port, None if it is unknown."""
+def _spoken(server: str, protocol: str) -> str:
+    """Return the security protocol of a port, which is probably the one of the settings."""
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    for context in (None, blind):
+    is_tls, failure = protocol.endswith("SSL"), None
+    for context in (blind, None) if is_tls else (None, blind):
         try:
             with _connected(server, context) as ask:
-                return _protocol(context is not None, _offer(ask, "").error_code)
-        except ssl.SSLError as error:
-            if "ALERT" in (error.reason or ""):  # as where it asks for a certificate
-                return "SSL"
-        except (OSError, _Garbled):
-            continue
-    return None
-
-
-def _other(found: str, protocol: str) -> str:
-    return f"speaks {found}, not {protocol}: set security_protocol={found}" + (
-        ", with sasl_mechanism and credentials" if found.startswith("SASL") and not protocol.startswith("SASL") else ""
-    )
+                sasl = "" if _offer(ask, "").error_code == _NO_SASL else "SASL_"
+                return sasl + ("PLAINTEXT" if context is None else "SSL")
+        except (TimeoutError, ConnectionRefusedError):
+            raise
+        except (OSError, _Garbled) as error:
+            if "ALERT" in (getattr(error, "reason", None) or ""):  # as where it asks for a certificate
+                return protocol if is_tls else "SSL"
+            failure = error if failure is None or isinstance(error, _Garbled) else failure
+    if isinstance(failure, _Garbled):
+        raise _Refused("answers, but not as a Kafka broker does: is it the right port?", "")
+    assert failure is not None
+    raise failure
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> _Refused:

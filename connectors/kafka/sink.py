@@ -19,6 +19,7 @@ from connectors.kafka.clients import (
     largest_record,
     safe_name,
     server_list,
+    split_address,
     talking,
 )
 from connectors.kafka.failures import START_S
@@ -335,3 +336,9 @@ def _key(key: Any) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     return str(key).encode("utf-8", "replace")
+
+
+def open_sink(path: str, options: Options, setting: Setting) -> Sink:
+    """Open a topic as a sink."""
+    servers, topic = split_address(path)
+    return KafkaSink(servers=servers, topic=topic, setting=setting, **options.rest())

@@ -18,6 +18,7 @@ from connectors.kafka.clients import (
     logger,
     safe_name,
     server_list,
+    split_address,
     talking,
 )
 from connectors.kafka.failures import START_S, RetryTimeout
@@ -343,3 +344,9 @@ def _cluster(consumer: Any) -> Any:
     """
     cluster = getattr(getattr(consumer, "_client", None), "cluster", None)
     return cluster if hasattr(cluster, "topic_id") and hasattr(cluster, "request_update") else None
+
+
+def open_source(path: str, options: Options) -> Source:
+    """Open a topic as a source."""
+    servers, topic = split_address(path)
+    return KafkaSource(servers=servers, topic=topic, **options.rest())

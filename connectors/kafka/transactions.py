@@ -158,7 +158,7 @@ class Transactions:
 
     def advance(self) -> None:
         """Start a background commit if rows have waited for the commit interval."""
-        if self._commit is not None and self._commit.done:
+        if self._commit is not None and self._commit.done():
             self._end()
         if self._commit is None and self._since is not None and time.monotonic() - self._since >= self._interval_s:
             self._begin_commit()
@@ -203,9 +203,9 @@ class Transactions:
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
                 self._timeout.bear(UnreachableError(f"{self.name}: a commit got no response"), since)
         try:
-            if not call.done and (refusal := self._current.refusal) is not None:
+            if not call.done() and (refusal := self._current.refusal) is not None:
                 raise refusal
-            if not call.done:
+            if not call.done():
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
             call.result()
         except Exception as error:

@@ -32,9 +32,10 @@ def bound_calls(consumer: Any, group: str, poll_s: float) -> None:
 
     def close_in_time() -> None:
         call = BackgroundCall(close, "closing the consumer")
-        if not call.wait(CLOSE_S):
+        if call.wait(CLOSE_S):
+            call.result()
+        else:
             logger.warning("consumer group %s: the client did not close within %g s; leaving it", group, CLOSE_S)
-        call.result()
 
     consumer.close = close_in_time
     consumer.poll = lambda timeout=None: poll(poll_s if timeout is None else min(timeout, poll_s))
