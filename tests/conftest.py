@@ -123,8 +123,12 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lasting_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let refits of discarded models end, so that the process of the solvers lasts: it starts slowly."""
+    """Let refits of discarded models end, so that the process of the solvers lasts: it starts slowly.
+
+    It starts with the first refit, because many models have none.
+    """
     monkeypatch.setattr("streamsvm.refit.jobs.JobHandle.__del__", lambda handle: None)
+    monkeypatch.setattr("streamsvm.refit.classifier.get_ready", lambda solver: None)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse
 
 from streamsvm import BSGDClassifier
-from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
@@ -253,29 +252,3 @@ def test_a_column_that_was_only_zero_has_no_part_in_the_model():
     other = BSGDClassifier(scaling="none", gamma=1.0, metric="fixed")
     other.adopt(model.model)
     assert [other.predict_one(x) for x in rows] == [model.predict_one(x) for x in rows]
-
-
-@pytest.mark.parametrize(
-    ("name", "index", "value"),
-    [
-        ("n_vectors", (), 10_000),
-        ("rows.present", 0, 1e300),
-        ("rows.present", 0, -1.0),
-        ("rows.count", 0, -1.0),
-        ("rows.seen", (), -1.0),
-        ("rows.ranks", (0, 0), 1e9),
-        ("heads.scale", 0, 0.0),
-        ("heads.weight", 0, 1e300),
-        ("relevance", 0, -1.0),
-        ("square", 0, -1.0),
-        ("vectors", (0, 0), 1e30),
-    ],
-)
-def test_a_state_no_stream_can_have_left_is_refused(name, index, value):
-    model = BSGDClassifier(scaling="rank", scaling_window=20)
-    rng = np.random.default_rng(22)
-    model.learn_many(rng.normal(size=(100, 3)), rng.integers(0, 2, 100).tolist())
-    header, arrays = model.state()
-    arrays[name][index] = value
-    with pytest.raises(ArchiveError):
-        BSGDClassifier.from_state(header, arrays)

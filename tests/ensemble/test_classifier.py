@@ -449,6 +449,14 @@ DAMAGES = [
     ("autocorrelation.recent", 0, 10**9, "other classes"),
     ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
     ("autocorrelation.history", 0, 10**9, "other classes"),
+    *(
+        (name, place, value, name)
+        for name, place, value in (
+            *(("rows.present", 0, 1e300), ("rows.count", 0, -1.0), ("rows.seen", (), -1.0), ("1.square", 0, -1.0)),
+            *(("1.heads.scale", 0, 0.0), ("1.heads.weight", 0, 1e300), ("1.relevance", 0, -1.0)),
+            ("1.vectors", (0, 0), 1e30),
+        )
+    ),
 ]
 
 

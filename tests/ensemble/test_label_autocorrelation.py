@@ -215,21 +215,6 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
             drop(state, float(event))
 
 
-def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
-    """No column is known then: all rows have the key of an empty one."""
-    state, nothing = fresh(), -5.0
-    for _ in range(20):
-        note(state, nothing)
-    learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
-    # There are no more predictions; the earlier ones were of other events.
-    assert recall(state, 1.0) == notes.NOW
-    for i in range(1, 20):
-        note(state, float(20 + i))
-        assert recall(state, float(i)) == notes.UNKNOWN
-        learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES, i % N_CLASSES)
-    assert recall(state, 21.0) >= 0
-
-
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
     for i in range(notes.NOTES + 10):

@@ -275,7 +275,8 @@ def test_columns_that_were_missing_at_first_are_no_mistake():
 def test_bad_rows_are_told_of_before_names():
     model = CPMClassifier()
     model.learn_many(FRAME, Y)
-    for rows in (np.array([[1.0, math.inf]]), pd.DataFrame({"new": [math.inf]}), scipy.sparse.csr_array([[math.inf]])):
+    too_large = np.array([[1.0, math.inf]], np.float32)
+    for rows in (too_large, pd.DataFrame({"new": [-math.inf]}), scipy.sparse.csr_array([[math.inf]]), [{"a": 1e308}]):
         with pytest.raises(BadRows):
             model.predict_many(rows)
 

@@ -27,7 +27,6 @@ N_THREADS = 8
 LEARNERS = {
     "cpm": CPMClassifier,
     "bsgd": lambda: BSGDClassifier(budget=30),
-    "low": lambda: StreamSVMClassifier(effort="low", budget=30, label_autocorrelation=False),
     "default": lambda: StreamSVMClassifier(budget=30, label_autocorrelation=False),
 }
 AROUND = {

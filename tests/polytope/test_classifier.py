@@ -92,25 +92,6 @@ def test_probabilities_are_the_softmax_of_f_but_for_noise():
     assert np.allclose(model.predict_proba_many(X), proba, atol=1e-12)
 
 
-def test_a_class_weight_is_a_sample_weight():
-    X, y = numeric(5)
-    by_class, by_row = CPMClassifier(class_weight={"up": 3.0}), CPMClassifier()
-    by_class.learn_many(X, y)
-    by_row.learn_many(X, y, [3.0 if label == "up" else 1.0 for label in y])
-    assert np.array_equal(by_class.predict_proba_many(X), by_row.predict_proba_many(X))
-
-
-def test_balanced_weights_help_a_rare_class():
-    rng = np.random.default_rng(6)
-    y = rng.random(4000) < 0.03
-    X = rng.normal(size=(4000, 3)) + 1.2 * y[:, None]
-    recall = {}
-    for weight in (None, "balanced"):
-        predicted = CPMClassifier(class_weight=weight).test_then_train(X, y.tolist())
-        recall[weight] = np.mean(predicted[y] == True)  # noqa: E712
-    assert recall["balanced"] > recall[None] + 0.1
-
-
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
