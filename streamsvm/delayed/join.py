@@ -294,14 +294,13 @@ class Join:
         if probas is None:
             return np.zeros((n, 0)), [], np.ones(m), Decided()
         words, lengths = self.store.part(turns.old, "probas", self._size)
-        old = [*np.split(words, np.cumsum(lengths)[:-1])[: len(lengths)], np.zeros(0)]
-        stored = [old[i - n if i >= n else -1] for i in source.tolist()]
+        held = [np.zeros(0)] * n + np.split(words, np.cumsum(lengths))  # by source; the last one is empty, for -1
         weights, decided, k = np.ones(m), Decided(), probas.shape[1]
         if self.decisions:
             classes, is_new = self.model.classes, (source >= 0) & (source < n)
             rows = np.zeros((n + m, len(classes)))
             rows[:n, :k] = probas
-            rows[n:] = self.decisions.unpacked(stored, len(classes))[0]
+            rows[n:] = self.decisions.unpacked([held[i] for i in source.tolist()], len(classes))[0]
             rows[n + np.flatnonzero(is_new)] = rows[source[is_new]]
             order = np.argsort(np.concatenate([np.flatnonzero(turns.is_event), turns.matches]))
             followed = np.concatenate([np.zeros(n, np.bool_), (turns.kind[turns.matches] != LATE) & self.learn])
@@ -310,9 +309,8 @@ class Join:
             found = found.part(np.argsort(order))
             weights = weights if found.weights is None else found.weights[n:]
             decided = found.part(slice(n)).of_first(k)
-        kept = self.decisions.packed(probas, decided)
-        stored = [kept[i] if 0 <= i < n else row for i, row in zip(source.tolist(), stored, strict=True)]
-        return kept, stored, weights, decided
+        held[:n] = kept = self.decisions.packed(probas, decided)
+        return kept, [held[i] for i in source.tolist()], weights, decided
 
     def _joined(self, turns: Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
         """Return the matches, without keys."""
