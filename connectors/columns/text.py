@@ -165,6 +165,11 @@ class TextColumns:
         return [name for name in self._features if name in self._allowed]
 
     @property
+    def notices(self) -> list[str]:
+        """Warnings so far."""
+        return self.numbers.notices.texts
+
+    @property
     def decided(self) -> dict[str, Any]:
         """Types and formats inferred so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
@@ -172,7 +177,7 @@ class TextColumns:
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore inferred types and formats."""
-        self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
+        self.types, self.strays = dict(decided.get("types", self.types)), dict(decided.get("strays", {}))
         self._is_decided |= bool(self.types)
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)

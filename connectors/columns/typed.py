@@ -163,7 +163,7 @@ class TypedColumns(ABC):
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._columns.numbers.notices.texts
+        return self._columns.notices
 
     @property
     def decided(self) -> Position:
@@ -172,4 +172,4 @@ class TypedColumns(ABC):
 
     def restore(self, position: Position) -> None:
         """Restore decisions."""
-        self._columns.restore({"types": {}, "strays": {}} | position)
+        self._columns.restore(position)

@@ -60,7 +60,7 @@ class PartitionColumns:
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._columns.numbers.notices.texts
+        return self._columns.notices
 
     def added(self, batch: Batch, values: Mapping[str, str], name: str) -> Batch:
         """Return a batch with the keys of the folder of its file.

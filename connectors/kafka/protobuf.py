@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from connectors.kafka.avro import import_avro
 from connectors.kafka.schemas import Schema
 
 SERIALIZED = "serialized"
@@ -95,28 +97,15 @@ def _add_standard(pool: Any, paths: set[str]) -> None:
 
 
 def _indices(value: bytes) -> tuple[list[int], int]:
-    """Return the indices of a message type, and where the message starts."""
-    count, at = _varint(value, 0)
-    if count == 0:
-        return [0], at
-    if not 0 < count <= _MOST_INDICES:
-        raise ValueError(f"not Protobuf with a prefix: {count} indices of the message type")
-    indices = []
-    for _ in range(count):
-        index, at = _varint(value, at)
-        indices.append(index)
-    return indices, at
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """Read a zigzag number; return it and the position after it."""
-    number = shift = 0
-    for i in range(at, min(at + 5, len(value))):
-        number |= (value[i] & 0x7F) << shift
-        shift += 7
-        if value[i] < 0x80:
-            return (number >> 1) ^ -(number & 1), i + 1
-    raise ValueError("not Protobuf with a prefix: the indices of the message type are cut off")
+    """Return the indices of a message type, and where the message starts. They are zigzag numbers, as in Avro."""
+    stream, read = io.BytesIO(value), import_avro().schemaless_reader
+    try:
+        count = read(stream, "long", None)
+        if not 0 <= count <= _MOST_INDICES:
+            raise ValueError(f"not Protobuf with a prefix: {count} indices of the message type")
+        return [read(stream, "long", None) for _ in range(count)] or [0], stream.tell()
+    except (EOFError, IndexError):
+        raise ValueError("not Protobuf with a prefix: the indices of the message type are cut off") from None
 
 
 def _plain(message: Any) -> dict[str, Any]:

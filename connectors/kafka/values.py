@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.columns.cells import Bad
 from connectors.columns.envelopes import TOMBSTONES
-from connectors.columns.numbers import NumberColumns
 from connectors.columns.roles import Roles
 from connectors.columns.strings import LazyStrings
 from connectors.columns.text import Events, Header, TextColumns
-from connectors.columns.times import Times
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
 from connectors.options import Options
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 _ID_BYTES = ("4", "8")  # of a schema id after a zero byte: Confluent, and the default of Apicurio before version 3
 CONFLUENT = 5
 """Size of the prefix of a schema registry."""
-# Beside the topic in positions; no topic can have these names.
-_UNITS, _NUMBERS, _FIELDS = "time units", "spellings of numbers", "nested columns"
+_DECIDED = "column formats"  # beside the topic in positions; no topic can have this name
 _ID_HEADER = "__value_schema_id"  # of Confluent's serializers with ids in headers
 _HEADER_WAY = "which is not supported: let the producer write ids before values (Confluent's default)"
 _SHOWN_BYTES = 1000  # of a value that is too long
@@ -38,10 +35,8 @@ _SHOWN_BYTES = 1000  # of a value that is too long
 class ValueFormat(ABC):
     """Base class of value formats."""
 
-    times: Times
-    """Reads the times of events, and knows the units of those that are numbers."""
-    numbers: NumberColumns
-    """Reads the numbers in texts, and knows their spelling."""
+    _columns: JsonFormat | TextColumns
+    """Converts decoded values, and knows the formats found so far."""
     is_framed = False
     """Whether values begin with the prefix of a schema registry."""
     registry: SchemaRegistry | None = None
@@ -50,18 +45,17 @@ class ValueFormat(ABC):
     @property
     def decided(self) -> dict[str, Any]:
         """Column formats found so far; part of positions."""
-        units, numbers = self.times.guesses, self.numbers.decided
-        return ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {})
+        found = {name: value for name, value in self._columns.decided.items() if value}
+        return {_DECIDED: found} if found else {}
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Restore the column formats that a position contains."""
-        self.times.guesses = dict(position.get(_UNITS, {}))
-        self.numbers.restore(position.get(_NUMBERS, {}))
+        self._columns.restore(position.get(_DECIDED, {}))
 
     @property
     def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self.numbers.notices.texts
+        """Warnings so far, and what was skipped."""
+        return self._columns.notices
 
     def skip_tombstones(self, n: int) -> bool:
         """Count tombstones that are no errors; return False if they are."""
@@ -116,26 +110,9 @@ class JsonValues(ValueFormat):
     """JSON objects, as in JSON lines, also with the prefix of a schema registry."""
 
     def __init__(self, options: Options) -> None:
-        self._format = JsonFormat(options)
+        self._format = self._columns = JsonFormat(options)
         self._prefix = _prefix_size(options)
         self.is_framed = self._prefix > 0
-        self.times, self.numbers = self._format.times, self._format.numbers
-
-    @property
-    def decided(self) -> dict[str, Any]:
-        """Column formats found so far, the columns of nested fields, and what was skipped."""
-        found = self._format.decided_fields
-        return super().decided | ({_FIELDS: found} if found else {})
-
-    def restore(self, position: Mapping[str, Any]) -> None:
-        """Restore what a position contains."""
-        super().restore(position)
-        self._format.restore_fields(position.get(_FIELDS, {}))
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far, and what was skipped."""
-        return self._format.notices
 
     def skip_tombstones(self, n: int) -> bool:
         """Count the tombstones of change events; return False if tombstones are to be rejected."""
@@ -185,8 +162,7 @@ class CsvValues(ValueFormat):
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
-        self._columns = TextColumns(Header(names), roles)
-        self.times, self.numbers = self._columns.times, self._columns.numbers
+        self._columns: TextColumns = TextColumns(Header(names), roles)
 
     def _blank(self) -> list[str]:
         return [""] * self._width

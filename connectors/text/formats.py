@@ -179,7 +179,7 @@ class ColumnFormat(TextFormat):
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return () if self._columns is None else self._columns.numbers.notices.texts
+        return () if self._columns is None else self._columns.notices
 
     @property
     def categories(self) -> Sequence[str]:

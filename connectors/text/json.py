@@ -72,21 +72,10 @@ class JsonFormat(TextFormat):
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """Units of times, which texts are numbers or missing values, and `decided_fields`."""
+        """Units of times, which texts are numbers or missing values, columns of nested fields, and what was skipped."""
         found = {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
-        return found | self.decided_fields
-
-    @property
-    def decided_fields(self) -> dict[str, Any]:
-        """Columns of nested fields, and what was skipped in envelopes. Empty for flat records."""
-        found: dict[str, Any] = {"nested": self.nested.decided} if self.nested.known else {}
+        found |= {"nested": self.nested.decided} if self.nested.known else {}
         return found | ({} if self.envelope is None else {"skipped": dict(self.envelope.skipped)})
-
-    def restore_fields(self, decided: Mapping[str, Any]) -> None:
-        """Restore `decided_fields`."""
-        self.nested.restore(decided.get("nested", ()))
-        if self.envelope is not None:
-            self.envelope.skipped = Counter(decided.get("skipped", {}))
 
     @property
     def notices(self) -> Sequence[str]:
@@ -102,7 +91,9 @@ class JsonFormat(TextFormat):
         """Restore earlier decisions."""
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
-        self.restore_fields(decided)
+        self.nested.restore(decided.get("nested", ()))
+        if self.envelope is not None:
+            self.envelope.skipped = Counter(decided.get("skipped", {}))
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Return 0, because there is no header. Raise an error if an object spans several lines."""

@@ -24,7 +24,7 @@ def test_ignored_and_declared_names_that_no_json_value_has_are_reported_once():
     reader = JsonValues(options(label="y", ignore="late,gone", types="also_gone:category"))
     for _ in range(3):
         reader.read([b'{"x":%d,"y":"A"}' % x for x in range(3, 0, -1)] * 20)
-    [notice] = reader.numbers.notices.texts
+    [notice] = reader.notices
     assert "'late'" in notice
     assert "in the first 120 events; waiting for it" in notice
 

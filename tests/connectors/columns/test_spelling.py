@@ -416,7 +416,7 @@ def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(cap
     assert rows[200] == {"a": 200.5}
     assert "--set decimal=," in caplog.text
     resumed = kafka(JsonValues)
-    resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
+    resumed.restore(json.loads(json.dumps(values.decided)))
     assert resumed.read(records[:1]).features == [{"a": 0.5}]
 
 
