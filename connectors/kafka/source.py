@@ -96,7 +96,10 @@ class KafkaSource(Source):
         self._starting = RetryTimeout(START_S if own.timeout_s is None else own.timeout_s)
         self._timeout = RetryTimeout(float("inf") if own.timeout_s is None else own.timeout_s)
         self._registry_timeout = RetryTimeout(self._timeout.seconds, _REGISTRY)
-        RetryTimeout(CONNECT_S if own.timeout_s is None else own.timeout_s, _REGISTRY).ask(own.decoder.check)
+        if own.values.registry is not None:
+            RetryTimeout(CONNECT_S if own.timeout_s is None else own.timeout_s, _REGISTRY).ask(
+                own.values.registry.check
+            )
         found = self._find_topic()
         self._id = None if found is None else found.id
         settings = own.consumer(1 if found is None else len(found.partitions))
@@ -190,7 +193,7 @@ class KafkaSource(Source):
                 option="recreated",
             )
         self._offsets.seek(asked)
-        self._options.decoder.restore(position)
+        self._options.values.restore(position)
 
     def _anew(self, learned: str, there: str) -> str:
         return (
@@ -316,7 +319,7 @@ class KafkaSource(Source):
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._options.decoder.notices
+        return self._options.values.notices
 
     # Around a run ------------------------------------------------------------------------------------------------
 

@@ -29,10 +29,10 @@ class SourceOptions:
     """
 
     def __init__(self, asked: Options, topic: str, defaults: Mapping[str, Any]) -> None:
-        values = value_format(asked)
+        self.values = value_format(asked)
         self.batch_size = asked.integer("batch_size", 1024, 1)
         self.max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
-        self.decoder = Decoder(topic, values, self.max_value_bytes)
+        self.decoder = Decoder(topic, self.values, self.max_value_bytes)
         self.max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
         self.batch_bytes = self.max_held_bytes // 8
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}

@@ -216,20 +216,6 @@ class Decoder:
     def __init__(self, topic: str, values: ValueFormat, max_value_bytes: int) -> None:
         self._topic, self._values, self._most = topic, values, max_value_bytes
 
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._values.notices
-
-    def restore(self, position: Mapping[str, Any]) -> None:
-        """Restore the column formats that a position contains."""
-        self._values.restore(position)
-
-    def check(self) -> None:
-        """Check that the schema registry responds, if there is one."""
-        if self._values.registry is not None:
-            self._values.registry.check()
-
     def prepare(self, records: Sequence[Any]) -> bool:
         """Get the schemas of records. Return False to try again a little later."""
         return self._values.prepare([record.value for record in records if not self._oddity(record)])

@@ -98,14 +98,13 @@ def test_tombstones_of_kafka() -> None:
         SimpleNamespace(value=value, key=b"k", partition=0, offset=i, timestamp=i, headers=[])
         for i, value in enumerate(given)
     ]
-    decoder = Decoder("t", JsonValues(Options("t", {"envelope": "debezium", "label": "y"})), 1 << 20)
-    batch = decoder.batch(records, {"t": {"0": len(records)}})
+    values, again = (JsonValues(Options("t", {"envelope": "debezium", "label": "y"})) for _ in range(2))
+    batch = Decoder("t", values, 1 << 20).batch(records, {"t": {"0": len(records)}})
     assert (len(batch), batch.rejected) == (4, [])
     assert [batch.origins[i]["offset"] for i in range(4)] == [1, 3, 4, 7]
-    assert any("3 tombstones" in notice for notice in decoder.notices)
-    again = Decoder("t", JsonValues(Options("t", {"envelope": "debezium", "label": "y"})), 1 << 20)
+    assert any("3 tombstones" in notice for notice in values.notices)
     again.restore(json.loads(json.dumps(batch.position)))
-    assert again.notices == decoder.notices
+    assert again.notices == values.notices
 
 
 def test_a_file_without_such_envelopes_is_refused_and_one_that_begins_with_deletes_is_read(tmp_path: Path) -> None:
