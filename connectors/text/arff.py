@@ -15,7 +15,7 @@ from connectors.columns.roles import Roles
 from connectors.columns.text import Header
 from connectors.errors import ConnectorError
 from connectors.options import Options
-from connectors.text.formats import ColumnFormat, Records, line_records
+from connectors.text.formats import Records, TextFormat, line_records
 from connectors.text.source import TextSource
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
@@ -27,7 +27,7 @@ _NUMBERS = ("numeric", "real", "integer")
 _MOST_CELLS = 1 << 21
 
 
-class ArffFormat(ColumnFormat):
+class ArffFormat(TextFormat):
     """Attributes with their declared types. The last one is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:

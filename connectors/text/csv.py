@@ -20,7 +20,7 @@ from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines
 from connectors.text.arrow_cells import ArrowCells
-from connectors.text.formats import ColumnFormat, Records
+from connectors.text.formats import Records, TextFormat
 from connectors.text.lines import MAX_LINE_BYTES
 from connectors.text.source import TextSource
 
@@ -139,7 +139,7 @@ def _before_comment(dialect: Dialect) -> re.Pattern[str]:
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
-class CsvFormat(ColumnFormat):
+class CsvFormat(TextFormat):
     """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
 
     def __init__(self, options: Options, delimiter: str) -> None:

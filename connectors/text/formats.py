@@ -43,10 +43,12 @@ class Records:
 class TextFormat(Protocol):
     """Protocol of a text format. Lines come without newlines.
 
-    By default nothing is inferred about columns.
+    By default, columns are known after the header, if there are any.
     """
 
     _source: str
+    _roles: Roles
+    _columns: TextColumns | None = None
 
     def next_file(self, source: str) -> None:
         """Prepare for a later file with the same options. What was inferred about columns remains.
@@ -61,7 +63,7 @@ class TextFormat(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether the first lines of a later file need no inspection."""
-        return True
+        return self._columns is None or self._columns.is_settled
 
     @property
     def is_apart(self) -> bool:
@@ -71,17 +73,17 @@ class TextFormat(Protocol):
     @property
     def decided(self) -> Mapping[str, Any]:
         """Column types and formats inferred so far, as JSON; part of positions."""
-        return _NOTHING
+        return _NOTHING if self._columns is None else self._columns.decided
 
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return ()
+        return () if self._columns is None else self._columns.notices
 
     @property
     def categories(self) -> Sequence[str]:
         """Features with declared values."""
-        return ()
+        return () if self._columns is None else self._columns.categories
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore the types and formats in a position.
@@ -91,6 +93,17 @@ class TextFormat(Protocol):
         decided
             A position, with the `decided` of that time.
         """
+        if self._columns is not None:
+            self._columns.restore(decided)
+
+    def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
+        """Use the columns of a header. Only the first file needs all columns of the roles."""
+        if self._columns is None:
+            self._roles.check(self._source, header.names)
+            self._columns = TextColumns(header, self._roles, are_typed=are_typed)
+        else:
+            self._roles.needed.check(self._source, header.names)
+            self._columns = self._columns.renamed(self._source, header)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the header. Return its number of lines, or None if more lines are needed.
@@ -128,6 +141,8 @@ class TextFormat(Protocol):
         whole
             Whether they are the first records of a file, not of a live stream.
         """
+        if self._columns is not None:
+            self._columns.decide(self._source, self._columns.by_name(rows), whole)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """Convert records to events. This may modify the records.
@@ -137,6 +152,8 @@ class TextFormat(Protocol):
         rows
             Records returned by `records`.
         """
+        assert self._columns is not None
+        return self._columns.read(rows)
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Convert lines of UTF-8 with newlines, or return None if `records` must parse them.
@@ -149,57 +166,6 @@ class TextFormat(Protocol):
             The next lines.
         """
         return None
-
-
-class ColumnFormat(TextFormat):
-    """Text format with columns, which are known after the header."""
-
-    _roles: Roles
-    _columns: TextColumns | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the types of all columns are known."""
-        return self._columns is not None and self._columns.is_settled
-
-    def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
-        """Use the columns of a header. Only the first file needs all columns of the roles."""
-        if self._columns is None:
-            self._roles.check(self._source, header.names)
-            self._columns = TextColumns(header, self._roles, are_typed=are_typed)
-        else:
-            self._roles.needed.check(self._source, header.names)
-            self._columns = self._columns.renamed(self._source, header)
-
-    @property
-    def decided(self) -> Mapping[str, Any]:
-        """Column types declared or inferred so far."""
-        return _NOTHING if self._columns is None else self._columns.decided
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return () if self._columns is None else self._columns.notices
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """Features with declared values."""
-        return () if self._columns is None else self._columns.categories
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore the types and formats in a position."""
-        if self._columns is not None:
-            self._columns.restore(decided)
-
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Infer the types of columns without a declared type."""
-        assert self._columns is not None
-        self._columns.decide(self._source, self._columns.by_name(rows), whole)
-
-    def events(self, rows: Sequence[Any]) -> Events:
-        """Convert rows to columns."""
-        assert self._columns is not None
-        return self._columns.read(rows)
 
 
 def line_records(
