@@ -35,7 +35,7 @@ class ArrowColumns(TypedColumns):
 
     Attributes
     ----------
-    read
+    names_read
         Columns of the file to read.
     """
 
@@ -51,11 +51,11 @@ class ArrowColumns(TypedColumns):
         self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
-        self.read, self._is_nested = self.used, schema is not whole
+        self.names_read, self._is_nested = self.used, schema is not whole
         if self._is_nested:
             paths = nested.paths(whole)
-            self.read = list(dict.fromkeys(paths[name] for name in self.used))
-            self._columns.numbers.notices.say(*nested.notices(whole))
+            self.names_read = list(dict.fromkeys(paths[name] for name in self.used))
+            self.numbers.notices.say(*nested.notices(whole))
 
     @property
     def is_open(self) -> bool:
@@ -101,11 +101,7 @@ class ArrowColumns(TypedColumns):
         texts = types.is_string, types.is_large_string, types.is_string_view
         return "category" if any(is_one(kind) for is_one in texts) else None
 
-    def look_at(self, rows: Any) -> None:
-        """Make decisions by the first rows."""
-        self.decide(self.by_name(rows))
-
-    def by_name(self, rows: Any) -> dict[str, Any]:
+    def flat(self, rows: Any) -> dict[str, Any]:
         """Return flat columns by name. Access to a record batch by name searches all names."""
         flat = self._nested.flat(rows) if self._is_nested else rows
         return dict(zip(flat.schema.names, flat.columns, strict=True))

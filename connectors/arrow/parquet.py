@@ -68,7 +68,7 @@ class ParquetSource(ArrowRows):
         return any("DICTIONARY" in encoding for group in groups for encoding in group.encodings)
 
     def _batches(self) -> Iterator[Batch]:
-        columns = self._columns.read
+        columns = self._columns.names_read
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
         for number, skip in self._groups_left():
             about = self._file.metadata.row_group(number)
@@ -77,7 +77,7 @@ class ParquetSource(ArrowRows):
                 for part in self._file.iter_batches(n, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     if self._row == 0:
-                        self._columns.look_at(part.slice(0, SAMPLE))
+                        self._columns.look_at(self._columns.flat(part.slice(0, SAMPLE)))
                     yield from self._split(part, first)
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error

@@ -133,7 +133,7 @@ class ArrowSource(ArrowRows):
             self._held.append(part)
         alike = [part for part in self._held if part.schema.equals(self._schema)]
         rows = self._pa.Table.from_batches(alike).slice(0, SAMPLE).unify_dictionaries().combine_chunks()
-        self._columns.look_at(self._batches_of(rows)[0])
+        self._columns.look_at(self._columns.flat(self._batches_of(rows)[0]))
 
     def _next_part(self) -> Any:
         return self._held.pop(0) if self._held else self._pulled()

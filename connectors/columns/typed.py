@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ SAMPLE = 1000
 """Number of rows that decide which texts are numbers."""
 
 
-class TypedColumns(ABC):
+class TypedColumns(TextColumns):
     """Convert columns of a table. Numbers and booleans are numeric columns; times are features if declared.
 
     Texts are categories, or numbers if their first thousand values are, as in CSV.
@@ -50,24 +50,23 @@ class TypedColumns(ABC):
         left_out: Sequence[str] = (),
         before: TypedColumns | None = None,
     ) -> None:
-        self.source, self._roles = source, roles
         (roles if before is None else roles.needed).check(source, names)
         features = roles.features(names)
         index = [name for name in left_out if name in features and name not in roles.types]
-        self._features = [name for name in features if name not in index]
+        header = Header([name for name in features if name not in index])
+        if before is None:
+            super().__init__(header, roles, are_typed=True)
+            self._labels = Labels(roles.missing, self.numbers.notices, str)
+        else:
+            vars(self).update(vars(before.renamed(source, header)))
         counts = Counter(names)
         for name in self.used:
             if counts[name] > 1:
                 what = f"{source}: column {name!r} appears twice; name it in ignore="
                 raise ConnectorError(what, "twice", column=name)
-        if before is None:
-            self._columns = TextColumns(Header(self._features), roles, are_typed=True)
-            self._labels = Labels(roles.missing, self._columns.numbers.notices, str)
-        else:
-            self._columns, self._labels = before._columns.renamed(source, Header(self._features)), before._labels
         form = "column {name!r} is the index of a data frame and is dropped (--types {name}:number keeps it)"
-        self._columns.numbers.notices.say(*(Notice.of(form, name) for name in index))
-        self._absent = roles.missing_values
+        self.numbers.notices.say(*(Notice.of(form, name) for name in index))
+        self.source, self._missing_values = source, roles.missing_values
 
     @property
     def used(self) -> list[str]:
@@ -85,7 +84,7 @@ class TypedColumns(ABC):
 
     def decided_type(self, name: str) -> str | None:
         """Return category for a column that was one in an earlier file, else None."""
-        return "category" if self._columns.types.get(name) == "category" else None
+        return "category" if self.types.get(name) == "category" else None
 
     @abstractmethod
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
@@ -99,11 +98,10 @@ class TypedColumns(ABC):
         """Return times as milliseconds since 1970 and their validity mask. None for a column of another type."""
         return None
 
-    def decide(self, columns: Mapping[str, Any]) -> None:
-        """Decide which columns of texts are numbers. Warn of counters and sentinels."""
-        if self._columns.is_settled:
-            return
-        self._columns.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)
+    def look_at(self, columns: Mapping[str, Any]) -> None:
+        """Decide by the first rows which columns of texts are numbers. Warn of counters and sentinels."""
+        if not self.is_settled:
+            self.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)
 
     def batch(self, columns: Mapping[str, Any], n: int, origins: Origins, position: Callable[[], Position]) -> Batch:
         """Convert n rows.
@@ -122,33 +120,30 @@ class TypedColumns(ABC):
         bad: Bad = {}
         table: Table = {}
         for name in self._features:
-            table |= self._feature(name, columns[name], bad)
+            table |= self._table(name, columns[name], bad)
         label, keys, times = (None if name is None else columns[name] for name in self._others())
         moments = None if times is None else self._times(str(self._roles.time), times, bad)
-        labels = [None] * n if label is None else self._known(self.plain(str(self._roles.label), label, bad))
+        labels = [None] * n if label is None else self._classes(self.plain(str(self._roles.label), label, bad))
         held = None if keys is None else self.plain(str(self._roles.key), keys, bad)
         batch = Batch(table, labels, origins, position(), keys=held, times=moments)
         return batch.without(bad) if bad else batch
 
-    def _others(self) -> tuple[str | None, ...]:
-        return self._roles.label, self._roles.key, self._roles.time
-
-    def _feature(self, name: str, column: Any, bad: Bad) -> Table:
+    def _table(self, name: str, column: Any, bad: Bad) -> Table:
         if self._roles.types.get(name) == "time" and (found := self.milliseconds(column)) is not None:
             return dict(time_features(name, *found))
-        return self._columns.feature(name, self.cells(name, column, bad), bad)
+        return self.feature(name, self.cells(name, column, bad), bad)
 
     def _times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
         """Return the times of events."""
         found = self.milliseconds(column)
         if found is None:
-            return self._columns.times.milliseconds(name, self.plain(name, column, bad), bad)
+            return self.times.milliseconds(name, self.plain(name, column, bad), bad)
         times, there = found
         for i in np.flatnonzero(~there).tolist():
             bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
         return times
 
-    def _known(self, labels: list[Any]) -> list[Any]:
+    def _classes(self, labels: list[Any]) -> list[Any]:
         return labels if set(map(type, labels)) == {int} else [self._label(value) for value in labels]
 
     def _label(self, value: Any) -> Any:
@@ -158,18 +153,4 @@ class TypedColumns(ABC):
 
     def _without_absent(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers with NaN for those that are declared as missing values."""
-        return np.where(np.isin(values, self._absent), np.nan, values) if self._absent else values
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._columns.notices
-
-    @property
-    def decided(self) -> Position:
-        """Decisions about texts and times, as JSON."""
-        return self._columns.decided
-
-    def restore(self, position: Position) -> None:
-        """Restore decisions."""
-        self._columns.restore(position)
+        return np.where(np.isin(values, self._missing_values), np.nan, values) if self._missing_values else values

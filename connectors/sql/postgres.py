@@ -109,7 +109,7 @@ class PostgresSource(SqlSource):
         except BaseException:
             self._let_go()
             raise
-        self._names_read, self._flat = columns.read, columns.by_name
+        self._names_read, self._flat = columns.names_read, columns.flat
         selected = ", ".join(self._list(self._names_read) + texts) or "NULL AS none"
         self._query = f"SELECT {selected} FROM {self._base}"
         return columns

@@ -194,7 +194,7 @@ class SqlSource(RowSource):
         self._check_cursor(page)
         if not self._is_decided:
             first = {name: self._slice(column, 0, SAMPLE) for name, column in page.columns.items()}
-            self._columns.decide(first)
+            self._columns.look_at(first)
             self._is_decided = True
         for start in range(0, page.n, self._batch_size):
             end = min(page.n, start + self._batch_size)

@@ -34,19 +34,19 @@ class SqliteColumns(TypedColumns):
 
     def say(self, text: str) -> None:
         """Add a warning."""
-        self._columns.numbers.notices.say(text)
+        self.numbers.notices.say(text)
 
-    def decide(self, columns: Mapping[str, Any]) -> None:
+    def look_at(self, columns: Mapping[str, Any]) -> None:
         for name in self.typed:
             if bytes in map(type, columns[name]):
                 what = f"column {name!r} has binary values; name it in ignore="
                 raise ConnectorError(f"{self.source}: {what}", "type", column=name)
         self._is_deciding = True
-        super().decide(columns)
+        super().look_at(columns)
         self._is_deciding = False
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
-        wanted = self._roles.types.get(name) or self._columns.types.get(name)
+        wanted = self._roles.types.get(name) or self.types.get(name)
         kinds = set(map(type, column))
         if bytes in kinds:
             column = self.plain(name, column, bad)
