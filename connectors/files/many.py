@@ -83,7 +83,7 @@ class ManyFilesSource(PrefetchSource):
             for file in files:
                 self._check_keys(file, keys)
             self._partitions = PartitionColumns(self.name, keys, self._options)
-            self._partitions.decide(file.keys for file in files)
+            self._partitions.look_at(file.keys for file in files)
 
     def _check_keys(self, file: ListedFile, keys: Sequence[str]) -> None:
         if self._hive and set(file.keys) != set(keys):

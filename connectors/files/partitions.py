@@ -9,14 +9,14 @@ from typing import Any
 from connectors.columns.roles import Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Position, SparseRows, rows_of
+from connectors.events import Batch, SparseRows, rows_of
 from connectors.options import Options
 
 _SHARED = ("missing", "time_unit", "time_format", "decimal", "thousands", "bare", "hide")
 _ROLES = ("label", "key", "time")
 
 
-class PartitionColumns:
+class PartitionColumns(TextColumns):
     """Add the keys of folders to events, with types inferred as in CSV.
 
     Parameters
@@ -30,37 +30,22 @@ class PartitionColumns:
     """
 
     def __init__(self, source: str, keys: Sequence[str], given: dict[str, Any]) -> None:
-        self._source, self.keys = source, list(keys)
         options = Options(source, given)
         ignore, types = options.names("ignore"), options.kinds("types")
         mine: dict[str, Any] = {name: given[name] for name in _SHARED if name in given}
         mine |= {name: given.pop(name) for name in _ROLES if given.get(name) in keys}
         mine["ignore"], rest = _split(ignore, keys)
         mine["types"], others = {name: types[name] for name in types if name in keys}, types.keys() - set(keys)
-        self._roles = Roles.of(Options(source, mine))
-        self._columns = TextColumns(Header(self.keys), self._roles)
+        super().__init__(Header(keys), Roles.of(Options(source, mine)))
+        self._source, self.keys = source, list(keys)
         for name, left in (("ignore", rest), ("types", {name: types[name] for name in types if name in others})):
             if name in given:
                 given[name] = left or None
 
-    def decide(self, values: Iterable[Mapping[str, str]]) -> None:
+    def look_at(self, values: Iterable[Mapping[str, str]]) -> None:
         """Infer types from the folders of all files."""
         found = list(values)
-        self._columns.decide(self._source, {key: [one[key] for one in found] for key in self.keys}, True)
-
-    @property
-    def decided(self) -> Position:
-        """Types of the keys, as JSON."""
-        return self._columns.decided
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore the types of the keys."""
-        self._columns.restore(decided)
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._columns.notices
+        self.decide(self._source, {key: [one[key] for one in found] for key in self.keys}, True)
 
     def added(self, batch: Batch, values: Mapping[str, str], name: str) -> Batch:
         """Return a batch with the keys of the folder of its file.
@@ -92,7 +77,7 @@ class PartitionColumns:
         if clash := next((key for key in self.keys if any(key in table for table in tables)), None):
             what = f"{name}: column {clash!r} is also a folder, {clash}={values[clash]}: set hive_partitioning=no"
             raise ConnectorError(what, "twice", option="hive_partitioning", column=clash)
-        events = self._columns.read([tuple(values[key] for key in self.keys)] * n)
+        events = self.read([tuple(values[key] for key in self.keys)] * n)
         if isinstance(features, list):
             more = rows_of(events.features, n)
             features = [row | one for row, one in zip(features, more, strict=True)]
