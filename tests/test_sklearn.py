@@ -28,7 +28,7 @@ WEIGHTS = "a weight scales the step of a row, which differs from several steps"
 
 
 @parametrize_with_checks(
-    [StreamClassifier(), StreamClassifier(BSGDClassifier(budget=50)), StreamClassifier(CPMClassifier())],
+    [StreamClassifier(), StreamClassifier(CPMClassifier())],
     expected_failed_checks=lambda _: {
         "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
         "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,

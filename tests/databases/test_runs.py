@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def results(database: Database, out: str) -> list[Any]:
 
 
 def count(database: Database, table: str) -> int:
+    time.sleep(0.02)  # each look opens a connection
     try:
         ((n,),) = database.run(f"SELECT count(*) FROM {table}")
     except Exception:  # it does not exist yet, or is locked

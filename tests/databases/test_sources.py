@@ -15,7 +15,7 @@ from tests.databases import postgres
 from tests.databases.tables import Database, sqlite
 from tests.errors import raises
 
-N = 150_000
+N = 15_000
 
 
 def row(i: int) -> tuple[Any, ...]:
@@ -213,7 +213,7 @@ def test_passwords_that_are_not_encoded_are_refused_and_not_shown(password: str)
 def test_a_lost_connection_is_an_error_after_which_reading_resumes(server: postgres.Server) -> None:
     server.execute("DROP TABLE IF EXISTS events")
     server.execute(
-        "CREATE TABLE events AS SELECT i AS id, i / 7.0::float8 AS x, repeat('a', 300) AS y "
+        "CREATE TABLE events AS SELECT i AS id, i / 7.0::float8 AS x, repeat('a', 3000) AS y "
         f"FROM generate_series(1, {N}) i"
     )
     options = {"label": "y", "ignore": ["id"]}

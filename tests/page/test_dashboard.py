@@ -218,10 +218,9 @@ def test_reasons(model: Any) -> None:
     ("model", "why"),
     [
         (CPMClassifier(), "a CPMClassifier has no support vectors"),
-        (GaussianNB(), "a GaussianNB has no support vectors"),
         (StandardScaler() | HoeffdingTreeClassifier(), "a Pipeline has no support vectors"),
     ],
-    ids=["cpm", "bayes", "pipeline"],
+    ids=["cpm", "pipeline"],
 )
 def test_reasons_of_models_without_examples(model: Any, why: str) -> None:
     board, report, _ = ran(model, "synthetic:sea?n=600")

@@ -235,12 +235,6 @@ def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pyte
         viewer.close()
 
 
-def test_who_asks_nothing_is_sent_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "HEAD_S", 0.1)
-    with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as idle:
-        assert idle.recv(100) == b""
-
-
 def test_nothing_is_left_when_it_is_closed() -> None:
     before = threading.active_count()
     with serving() as server:

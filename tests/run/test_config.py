@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from river.naive_bayes import GaussianNB
 
-from connectors import ConnectorError
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.errors import SetupError
 from tests.errors import raises
@@ -79,14 +78,6 @@ def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
     assert f"{report.metrics.accuracy:.4f}" in str(report)
     assert json.loads((tmp_path / "s.json").read_text())["events"] == 400
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 401
-
-
-def test_what_fails_on_the_way_is_raised_once_results_are_written(stream: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"label": "y", "ignore": ["site"], "model": GaussianNB(), "summary": "s.json"}
-    config = RunConfig(source=stream, **options, out="/dev/full?format=csv")
-    with raises(ConnectorError, reason="write", named="predictions: /dev/full"):
-        Run(config).start()
-    assert json.loads((tmp_path / "s.json").read_text())["ended"] == "error"
 
 
 def test_options_win_over_those_of_toml(tmp_path: Path) -> None:

@@ -9,66 +9,9 @@ import pytest
 
 from streamsvm.run import RunConfig
 from tests.commands import ran_here
-from tests.run.conftest import Streamsvm, has_size, json_lines, killed, table, write_stream
+from tests.run.conftest import Streamsvm, json_lines, killed, table, write_stream
 
 CPM = ("--model", "cpm", "--quiet")
-
-
-def parts(folder: Path, n: int, *, size: int = 300) -> None:
-    """Write a stream as files of equal size in two folders, some of its lines malformed."""
-    head, *lines = write_stream(folder / "whole.csv", n * size, broken=True).read_text().splitlines()
-    for i in range(n):
-        path = folder / "in" / f"k={i // 2}" / f"part-{i + 8}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([head, *lines[i * size : (i + 1) * size]]) + "\n")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
-def test_killed_in_the_third_of_five_files(tmp_path: Path) -> None:
-    def arguments(every: int) -> tuple[Any, ...]:
-        stream = ("run", f"{tmp_path}/in?batch_size=40", "--label", "y", "--types", "a:number", *CPM, "--save", "model")
-        return (*stream, "--checkpoint", "check", "--checkpoint-every", every, "--out", "out.csv")
-
-    plain, broken = tmp_path / "plain", tmp_path / "broken"
-    parts(tmp_path, 5, size=1000)
-    plain.mkdir()
-    broken.mkdir()
-    ran_here(*arguments(10**6), cwd=plain, check=True)
-    whole = (plain / "out.csv").read_bytes()
-    third = 0.4 * len(whole)
-    assert killed(*arguments(300), cwd=broken, when=lambda: has_size(broken / "out.csv", third))
-    assert len(whole) > (broken / "out.csv").stat().st_size, "the process was too quick to be killed"
-    (tmp_path / "in" / "k=0" / "part-8.csv").unlink()
-    ran_here(*arguments(700), cwd=broken, check=True)
-    for name in ("out.csv", "out.csv.rejected.jsonl", "model"):
-        assert (plain / name).read_bytes() == (broken / name).read_bytes()
-    assert {Path(row["file"]).name for row in table(broken / "out.csv")} == {f"part-{i}.csv" for i in range(8, 13)}
-    assert len({row["file"] for row in json_lines(broken / "out.csv.rejected.jsonl")}) == 5
-
-
-def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm: Streamsvm, tmp_path: Path) -> None:
-    parts(tmp_path, 4, size=50)
-    last = tmp_path / "in" / "k=1" / "part-11.csv"
-    last.rename(tmp_path / "later")
-    asked = (
-        "run",
-        "in",
-        "--label",
-        "y",
-        *CPM,
-        "--types",
-        "a:number",
-        "--out",
-        "in/out.csv",
-        "--checkpoint",
-        "in/check",
-    )
-    assert streamsvm(*asked).returncode == 0
-    (tmp_path / "later").rename(last)
-    assert streamsvm(*asked).returncode == 0
-    # The results lie in the directory of the source, and are not read.
-    assert len(table(tmp_path / "in" / "out.csv")) + len(json_lines(tmp_path / "in" / "out.csv.rejected.jsonl")) == 200
 
 
 def test_several_sources_on_the_command_line_in_toml_and_in_python(streamsvm: Streamsvm, tmp_path: Path) -> None:
@@ -119,29 +62,54 @@ def test_late_labels_of_several_files(streamsvm: Streamsvm, tmp_path: Path) -> N
     ]
 
 
+def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    asked = (
+        "run",
+        "in",
+        "--label",
+        "y",
+        *CPM,
+        "--types",
+        "a:number",
+        "--out",
+        "in/out.csv",
+        "--checkpoint",
+        "in/check",
+    )
+    for i in range(2):
+        write_stream(tmp_path / "in" / f"{i}.csv", 100, broken=True)
+        assert streamsvm(*asked).returncode == 0
+    # The results lie in the directory of the source, and are not read.
+    assert len(table(tmp_path / "in" / "out.csv")) + len(json_lines(tmp_path / "in" / "out.csv.rejected.jsonl")) == 200
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_killed_while_it_writes_parts(tmp_path: Path) -> None:
+def test_killed_while_it_reads_several_files_and_writes_parts(tmp_path: Path) -> None:
     def arguments(every: int) -> tuple[Any, ...]:
-        out = ("--out", "out/?format=csv&partition_by=date&rotate_bytes=9000")
-        stream = ("run", f"{tmp_path}/in.csv?batch_size=40", "--label", "y", "--time", "t", *CPM)
+        out = ("--out", "out/?format=csv&partition_by=date&rotate_bytes=9000", "--save", "model")
+        stream = ("run", f"{tmp_path}/in?batch_size=40", "--label", "y", "--time", "t", *CPM)
         return (*stream, "--checkpoint", "check", "--checkpoint-every", every, *out)
 
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    rows = (f"{1767225600 + 60 * i - 7200 * (i % 50 == 9)},{i % 7},{int(i % 7 > 3)}\n" for i in range(6000))
-    (tmp_path / "in.csv").write_text("t,x,y\n" + "".join(rows))
+    rows = [f"{1767225600 + 60 * i - 7200 * (i % 50 == 9)},{i % 7},{int(i % 7 > 3)}\n" for i in range(6000)]
+    (tmp_path / "in").mkdir()
+    for i in range(8, 12):  # in the order of the numbers
+        (tmp_path / "in" / f"{i}.csv").write_text("t,x,y\n" + "".join(rows[1500 * (i - 8) : 1500 * (i - 7)]))
     ran_here(*arguments(10**6), cwd=plain, check=True)
     third = broken / "out" / "dt=2026-01-03" / "part-00001.csv"
     assert killed(*arguments(300), cwd=broken, when=third.exists)
     assert list((broken / "out").rglob("*.inprogress"))
+    (tmp_path / "in" / "8.csv").unlink()  # it has been read
     ran_here(*arguments(700), cwd=broken, check=True)
     found, expected = ({p.relative_to(f): p.read_bytes() for p in f.rglob("part-*")} for f in (broken, plain))
     assert found == expected
     assert len(found) > 10
+    assert (broken / "model").read_bytes() == (plain / "model").read_bytes()
     assert (broken / "out.rejected.jsonl").exists()
     assert (
-        ran_here("run", "in.csv", "--label", "y", "--out", "o?format=csv&partition_by=date", cwd=tmp_path).returncode
-        == 2
+        ran_here("run", "in", "--label", "y", "--out", "o?format=csv&partition_by=date", cwd=tmp_path).returncode == 2
     )

@@ -19,7 +19,6 @@ DATA = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{'ud'[i % 2]}\n" for i in range(60)
 EVENTS = "a,b,k,t\n" + "".join(f"{i % 7},{i % 5},{i},{i}\n" for i in range(60))
 LABELS = "k,t,y\n" + "".join(f"{i},{i},{'ud'[i % 2]}\n" for i in range(60))
 REPLACED = [
-    ("--out", "f.csv"),
     ("--out", "f.csv.gz"),
     ("--out", "f.jsonl"),
     ("--out", "f.parquet"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm import CPMClassifier, cli
+from streamsvm import cli
 
 OUTPUTS = {
     "--out": "out.jsonl",
@@ -64,12 +64,3 @@ def test_a_link_of_another_user_is_not_followed(option: str, monkeypatch: pytest
     assert run(**{option: name}) in (1, 2)
     assert Path("target").read_bytes() == b""
     assert "is a symbolic link of another user" in capsys.readouterr().err
-
-
-def test_a_model_is_not_saved_through_a_link_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("model").symlink_to("target")
-    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
-    if os.lstat("model").st_uid == 0:
-        os.lchown("model", 54_321, -1)
-    with pytest.raises(PermissionError):
-        CPMClassifier().save("model")

@@ -202,14 +202,6 @@ def test_labels_that_are_no_labels_are_set_aside() -> None:
         assert rejected.rows[1]["reason"] == "the label is a list, not one value"
 
 
-@pytest.mark.parametrize("limit", [1, 64, 5000])
-def test_max_events(limit: int) -> None:
-    out = Collected()
-    report = run(CPMClassifier(), Numbers(), out=out, max_events=limit)
-    assert len(out.rows) == report.metrics.taken == min(limit, 997)
-    assert report.ended == ("max-events" if limit <= 997 else "end of stream")
-
-
 def test_no_learning() -> None:
     model = CPMClassifier()
     run(model, Numbers())
@@ -435,13 +427,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[st
     assert kept(tmp_path, fresh=True, **changed).resumed is None
 
 
-def test_a_run_that_ended_goes_on_from_its_end(tmp_path: Path) -> None:
-    first = kept(tmp_path)
-    again = kept(tmp_path)
-    assert (again.resumed, again.events) == (199, 0)
-    assert again.metrics.accuracy == first.metrics.accuracy
-
-
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     kept(tmp_path)
     path = tmp_path / "checkpoint.safetensors"
@@ -451,21 +436,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     CPMClassifier().save(path, overwrite=True)
     with raises(SetupError, reason="checkpoint", named="CPMClassifier"):
         kept(tmp_path)
-
-
-def test_two_runs_on_one_checkpoint(tmp_path: Path) -> None:
-    with (
-        Checkpoint(tmp_path),
-        raises(SetupError, reason="locked", named=tmp_path),
-        Checkpoint(tmp_path),
-    ):
-        pass
-
-
-def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
-    (tmp_path / ".checkpoint.safetensors.123.tmp").write_bytes(b"half")
-    with Checkpoint(tmp_path):
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
 
 
 def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None:
@@ -505,14 +475,6 @@ def test_a_source_that_cannot_go_back_there(tmp_path: Path) -> None:
     kept(tmp_path)
     with raises(SetupError, reason="checkpoint", named="numbers: has been shortened"):
         kept(tmp_path, source=Gone())
-
-
-def test_due_by_events_or_time(tmp_path: Path) -> None:
-    by_both = Checkpoint(tmp_path, every_events=10, every_s=5.0)
-    assert by_both.due(10, 0.0)
-    assert by_both.due(1, 5.0)
-    assert not by_both.due(9, 4.9)
-    assert not Checkpoint(tmp_path, every_events=10, every_s=None).due(9, 1e9)
 
 
 # Part of a batch -------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 
 from connectors import ConnectorError, UnreachableError, open_source
 from connectors.errors import without_secrets
+from tests.choices import each_choice
 from tests.connectors.streams import rows
 from tests.connectors.web import Web, cut, reset, serving, status
 from tests.errors import raises
@@ -45,9 +46,9 @@ def numbers(source: Any) -> list[float]:
     return [x for batch in source for x in batch.features["x"].tolist()]
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize(
-    "faults", [[cut(CHUNK // 2)], [status(503), reset], [cut(0), cut(CHUNK * 3 // 2), status(500)]]
+@each_choice(
+    ("ranges", [True, False]),
+    ("faults", [[cut(CHUNK // 2)], [cut(0), cut(CHUNK * 3 // 2), status(500)], [status(503), reset], [cut(CHUNK + 7)]]),
 )
 def test_faults_of_a_connection_are_repaired(web: Web, ranges: bool, faults: list[Any]) -> None:
     web.ranges, web.faults = ranges, list(faults)
@@ -80,10 +81,10 @@ def zipped(data: bytes) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("suffix", "pack"), [("csv", bytes), ("csv.gz", gzip.compress), ("txt", gzip.compress), ("csv.zip", zipped)]
+@each_choice(
+    (("suffix", "pack"), [("csv", bytes), ("csv.gz", gzip.compress), ("txt", gzip.compress), ("csv.zip", zipped)]),
+    ("ranges", [True, False]),
 )
-@pytest.mark.parametrize("ranges", [True, False])
 def test_resumed_at_an_offset(web: Web, suffix: str, pack: Any, ranges: bool) -> None:
     web.ranges = ranges
     url = web.put(f"/a.{suffix}", pack(DATA)) + "#format=csv"

@@ -83,20 +83,16 @@ def test_parquet_of_s3(s3: Any) -> None:
     assert numbers(open_source("s3://data/a.parquet")) == list(range(N))
 
 
-@pytest.mark.parametrize("url", ["s3://data/a/", "s3://data/a/dt=*/part-*.csv", "s3://data/a/dt=[12]/*.csv"])
-def test_several_objects_are_one_stream(s3: Any, url: str) -> None:
+def test_several_objects_are_one_stream(s3: Any) -> None:
     for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv", "_logs/part-1.csv", "dt=1/.part-1.csv"):
         s3.pipe_file(f"data/a/{name}", f"x,z\n{name[3]},{name[10]}\n".encode())
-    source = open_source(url)
-    batches = list(source)
-    assert [origin["file"] for batch in batches for origin in batch.origins] == [
-        f"s3://data/a/{name}" for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv")
-    ]
-    assert [row for batch in batches for row in batch.rows()] == [
-        {"x": 1, "z": 2, "dt": 1},
-        {"x": 1, "z": 1, "dt": 1},
-        {"x": 2, "z": 1, "dt": 2},
-    ]
+    read = [f"s3://data/a/{name}" for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv")]
+    for url in ("s3://data/a/", "s3://data/a/dt=*/part-*.csv", "s3://data/a/dt=[12]/*.csv"):
+        batches = list(open_source(url))
+        assert [origin["file"] for batch in batches for origin in batch.origins] == read
+        values = [tuple(row.values()) for batch in batches for row in batch.rows()]
+        assert values == [(1, 2, 1), (1, 1, 1), (2, 1, 2)]
+    assert batches[0].rows() == [{"x": 1, "z": 2, "dt": 1}]
     resumed = open_source(url)
     resumed.seek(batches[0].position)
     assert sum(map(len, resumed)) == 2
