@@ -54,9 +54,10 @@ class Contents:
         row: dict[Any, Any] = self._objects[slot] if layout == OBJECT else self.layouts.unpack_one(layout, words)
         return row
 
-    def sizes(self, rows: Packed, keys: Sequence[bytes], n_numbers: int) -> Ints:
-        """Return the counted bytes of events with `n_numbers` numbers beside rows and keys."""
-        return 8 * (rows.lengths + n_numbers + np.array([-(-len(key) // 8) for key in keys], np.int64))
+    def sizes(self, rows: Packed, keys: Sequence[bytes]) -> Ints:
+        """Return the counted bytes of events."""
+        n_words = rows.lengths + np.array([-(-len(key) // 8) for key in keys], np.int64)
+        return int(self.table.state.event_bytes) + int(self.table.state.word_bytes) * n_words
 
     def records(self, slots: Ints) -> NDArray[Any]:
         """Return copies of the records of slots."""

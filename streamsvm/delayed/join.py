@@ -68,14 +68,16 @@ class Join:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions, self.with_keys = decisions or Decisions(), True
         self._size = model.memory_size
-        self._n_numbers = self._size + _NOTES * model.stores_proba
         can_be_single = learn and (model.stores_proba or isinstance(model, RowModel)) and self.decisions.alarms is None
         self._single = model.single if can_be_single else None
         self._row = self._single if isinstance(self._single, SingleRow) else None
         self.decided, self._decides, self._n_notes = Decided(), bool(self.decisions), self.decisions.n_notes
         self._names: tuple[Any, ...] = ()
         self._layout = OWN  # of single events with these names
-        bytes_of = {"event_bytes": 8 * self._n_numbers, "class_bytes": 8 * model.stores_proba}
+        bytes_of = {
+            "event_bytes": 8 * (self._size + _NOTES * model.stores_proba),
+            "class_bytes": 8 * model.stores_proba,
+        }
         store.expect(**bytes_of, learns_timeouts=learn and on_timeout is not None)
 
     def use_sets(self, sets: ConformalSets) -> None:
@@ -220,7 +222,7 @@ class Join:
         numbers, sizes = np.full(n + m, NO_LABEL), np.zeros(n + m, np.int64)
         digests[is_event], digests[~is_event] = store.digests(keys), store.digests(list(map(_encoded, late_keys)))
         times[is_event], times[~is_event] = events.times, late.times
-        numbers[~is_event], sizes[is_event] = store.labels.of(late.labels), store.sizes(rows, keys, self._n_numbers)
+        numbers[~is_event], sizes[is_event] = store.labels.of(late.labels), store.sizes(rows, keys)
         journal = store.run(digests, times, numbers, sizes)
         found = self._run(events, rows, keys, late_keys, is_event, journal)
         store.trim()

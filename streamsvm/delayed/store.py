@@ -183,7 +183,7 @@ class Store(Contents):
         """
         self._spare = 0
         self._make_room(len(times), sizes)
-        return self.table.run(digests, times, labels, sizes if self.folder is None else np.zeros_like(sizes))
+        return self.table.run(digests, times, labels, sizes)
 
     def is_simple(self, key: bytes, time: int) -> bool:
         """Return whether the learner has to learn no other event with a single event."""
