@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-import pytest
 from river import checks
 
 from streamsvm.online.base import OnlineClassifier
@@ -21,11 +20,14 @@ NOTES = {
 } | {f"autocorrelation.{name}" for name in ("n_remembered", "n_followed", "stride")}
 
 
-def river_checks(models: Iterable[Any]) -> list[Any]:
-    """Return all River checks for each model, as test parameters: the check and the model."""
-    found = [(check, model, i) for i, model in enumerate(models) for check in checks.yield_checks(model)]
-    name = lambda check: getattr(check, "__name__", None) or check.func.__name__  # noqa: E731
-    return [pytest.param(check, model, id=f"{name(check)}-{i}") for check, model, i in found]
+def check_with_river(model: Any, all_data: bool = False) -> None:
+    """Run River's checks of a model, each with one of its data sets in turn, or with all."""
+    sets: dict[str, list[Any]] = {}
+    for check in checks.yield_checks(model):
+        sets.setdefault(getattr(check, "__name__", None) or check.func.__name__, []).append(check)
+    for i, found in enumerate(sets.values()):
+        for check in found if all_data else [found[i % len(found)]]:
+            check(model.clone())
 
 
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:

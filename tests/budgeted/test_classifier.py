@@ -10,19 +10,14 @@ from streamsvm import BSGDClassifier
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, dicts, river_checks, snapshot
-from tests.online.streams import accuracy, blobs, one_data_set_each
+from tests.learners import arrays_of, check_with_river, dicts, snapshot
+from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
-# With heads. Settings of the mathematics have tests below.
-OF_PROTOCOL = [ALL_SETTINGS[4]]
 
 
-@pytest.mark.parametrize(
-    ("check", "model"), one_data_set_each(river_checks(BSGDClassifier(**settings) for settings in OF_PROTOCOL))
-)
-def test_river(check, model):
-    check(model.clone())
+def test_river():
+    check_with_river(BSGDClassifier(**ALL_SETTINGS[4]))  # with heads
 
 
 def rings(n, seed=0, flip=False):

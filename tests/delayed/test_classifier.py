@@ -17,8 +17,7 @@ from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import knowledge, river_checks
-from tests.online.streams import one_data_set_each
+from tests.learners import check_with_river, knowledge
 
 MODELS = [
     *(DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()),
@@ -26,9 +25,8 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "model"), one_data_set_each(river_checks(MODELS[-1:])))
-def test_river(check: Any, model: Any) -> None:
-    check(model.clone())
+def test_river() -> None:
+    check_with_river(MODELS[-1])
 
 
 @each_choice(

@@ -17,15 +17,14 @@ from streamsvm.ensemble.notes import LAGS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
-from tests.online.streams import accuracy, blobs, one_data_set_each
+from tests.learners import arrays_of, assert_same_knowledge, check_with_river, dicts, knowledge, ring, snapshot
+from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
 
-@pytest.mark.parametrize(("check", "model"), one_data_set_each(river_checks([StreamSVMClassifier(**ALL_SETTINGS[0])])))
-def test_river(check, model):
-    check(model.clone())
+def test_river():
+    check_with_river(StreamSVMClassifier(**ALL_SETTINGS[0]))
 
 
 @pytest.mark.parametrize("effort", EFFORTS)

@@ -19,11 +19,3 @@ def blobs(n: int, n_classes: int, seed: int = 0, d: int = 5) -> tuple[np.ndarray
 def accuracy(model: OnlineClassifier, X: np.ndarray[Any, Any], y: Any) -> float:
     """Return the accuracy of predictions before learning."""
     return float(np.mean([p == t for p, t in zip(model.test_then_train(X, y), y, strict=True)]))
-
-
-def one_data_set_each(checks: list[Any]) -> list[Any]:
-    """Keep each check of River once, with its data sets in turn. `CPMClassifier` is checked with all of them."""
-    sets: dict[str, list[Any]] = {}
-    for check in checks:
-        sets.setdefault(check.id, []).append(check)
-    return [found[i % len(found)] for i, found in enumerate(sets.values())]

@@ -9,14 +9,13 @@ from river import compose, datasets, drift, ensemble, evaluate, metrics, multicl
 
 import streamsvm
 from streamsvm import CPMClassifier
-from tests.learners import arrays_of, river_checks
+from tests.learners import arrays_of, check_with_river
 
 # River's checks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("check", "model"), river_checks([CPMClassifier()]))
-def test_river(check, model):
-    check(model.clone())
+def test_river():
+    check_with_river(CPMClassifier(), all_data=True)
 
 
 def numeric(seed: int, n: int = 300, d: int = 6):

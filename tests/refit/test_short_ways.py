@@ -15,21 +15,15 @@ from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest
 from tests.errors import raises
-from tests.learners import ring, river_checks
+from tests.learners import check_with_river, ring
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
 SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
 
 
-CHECKS = river_checks([RefitClassifier(CPMClassifier(n_faces=2), "newton", **SMALL)])
-# Each check on one of its three data sets: the checks of the learners use all.
-CHECKS_ONCE = list({check.id: check for check in CHECKS[::-1] + CHECKS[::2]}.values())
-
-
-@pytest.mark.parametrize(("check", "model"), CHECKS_ONCE)
-def test_river(check, model):
-    check(model.clone())
+def test_river():
+    check_with_river(RefitClassifier(CPMClassifier(n_faces=2), "newton", **SMALL))
 
 
 def test_the_parameters_river_tries_by_itself_are_ones_it_takes():
