@@ -15,7 +15,7 @@ from streamsvm import CPMClassifier
 from streamsvm.core.rng import draw
 from streamsvm.polytope import kernels
 from tests.choices import each_choice
-from tests.learners import arrays_of, assert_same_knowledge, changed, dicts, snapshot
+from tests.learners import arrays_of, assert_same_knowledge, changed, snapshot
 
 NAN = math.nan
 
@@ -252,24 +252,6 @@ def test_draws_are_uniform_and_repeat():
 
 
 # Optimisations ---------------------------------------------------------------------------------------------------
-
-
-def test_folding_the_scalars_changes_nothing():
-    X, y = stream(60, 8)
-    for params in ({}, {"average": 50}):
-        plain, folded = (CPMClassifier(scaling="none", **params) for _ in range(2))
-        for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
-            for model in (plain, folded):
-                model.learn_one(x, label)
-            factor = 0.25 if i % 2 else 4.0  # a power of two avoids rounding
-            values = arrays_of(folded)
-            for weights, scalars in (("weights", ("scale", "mean_v")), ("averaged", ("mean_u",))):
-                if weights in values:
-                    values[weights][:, 0] *= factor
-                    for scalar in scalars:
-                        values[f"classes.{scalar}"][0] /= factor
-            folded = changed(folded, values)
-        np.testing.assert_array_equal(plain.model.faces, folded.model.faces)
 
 
 @pytest.mark.parametrize("average", [0, 5])
