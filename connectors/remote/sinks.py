@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 from connectors.addresses import printable
 from connectors.arrow.parquet_sink import ParquetSink
 from connectors.errors import ConnectorError
-from connectors.events import Position, Results
+from connectors.events import Position
 from connectors.options import Options
 from connectors.outputs.files import TextSink
 from connectors.outputs.results import LineWriter, are_results, foreign, names_in
 from connectors.registry import Setting
 from connectors.remote.files import WEB, attempt
 from connectors.remote.store import asking, filesystem
-from connectors.streams import Sink
 
 T = TypeVar("T")
 
@@ -86,7 +85,7 @@ class Place:
         return bool(self.ask(lambda: self.system.exists(self.path)))
 
 
-class RemoteTextSink(Sink):
+class RemoteTextSink(TextSink):
     """One object, which appears when the sink is closed. Until then, its content is in a temporary local file.
 
     Objects cannot be extended. A run with a checkpoint is therefore refused.
@@ -95,33 +94,25 @@ class RemoteTextSink(Sink):
     can_rewind = False
 
     def __init__(self, lines: LineWriter, url: str, options: Options, setting: Setting) -> None:
-        options.finish()
-        self._place = Place(url)
-        self.name, self._url = self._place.name, url
+        self._place, self._url = Place(url), url
         if setting.source is not None:
             what = "an object cannot be continued after a crash: with --checkpoint, write Parquet, which has parts"
-            raise ConnectorError(f"{self.name}: {what}", "not seekable", option="--checkpoint")
-        self._overwrite, self._is_used = setting.overwrite, False
+            raise ConnectorError(f"{self._place.name}: {what}", "not seekable", option="--checkpoint")
         self._place.exists()  # refused credentials end the run before the first event
         folder = tempfile.mkdtemp(prefix="streamsvm-")
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # also if it is not closed
         self._local = os.path.join(folder, os.path.basename(self._place.path))
-        self._inner: TextSink | None = TextSink(self._local, lines, Options(self.name, {}), Setting())
+        super().__init__(self._local, lines, options, Setting(overwrite=setting.overwrite))
+        self.name = self._place.name
 
     def check_replaced(self) -> None:
         """Raise an error if the object exists and does not look like results."""
         if not self._overwrite and self._place.exists() and not any(map(are_results, names_in(self._url))):
             raise foreign(self.name)
 
-    def write(self, table: Results) -> None:
-        """Write rows."""
-        assert self._inner is not None
-        self._is_used = True
-        self._inner.write(table)
-
     def flush(self) -> None:
         """Do nothing: the object appears at the end."""
-        self._is_used = True
+        self._touched = True
 
     @property
     def position(self) -> Position:
@@ -130,13 +121,12 @@ class RemoteTextSink(Sink):
 
     def close(self) -> None:
         """Upload the object. If this fails, the error names the local file, which is kept."""
-        inner, self._inner = self._inner, None
-        if inner is None:
+        if self._file.closed:
             return
-        if self._is_used:
-            inner.flush()
-        inner.close()
-        if self._is_used:
+        with self._file:
+            if self._touched:
+                super().flush()
+        if self._touched:
             try:
                 self._place.ask(lambda: self._place.system.put_file(self._local, self._place.path))
             except ConnectorError as error:

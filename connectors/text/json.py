@@ -24,11 +24,9 @@ from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.labels import Labels
 from connectors.columns.nested import Flattening
-from connectors.columns.numbers import NumberColumns
 from connectors.columns.roles import Roles
 from connectors.columns.spelling import LONGEST
-from connectors.columns.text import Events
-from connectors.columns.times import Times
+from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
@@ -57,10 +55,10 @@ class JsonFormat(TextFormat):
         self._roles = Roles.of(options)
         self._missing = frozenset({None, *self._roles.missing, *self._roles.missing_values})
         self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
-        self.times = Times(self._roles.time_unit, self._roles.time_format)
+        self._columns = TextColumns(Header([]), self._roles, are_typed=True)  # what all columns share
+        self.times, self.numbers = self._columns.times, self._columns.numbers
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
-        self.numbers = NumberColumns(self._roles, are_typed=True)
         roles = self._roles.label, self._roles.key, self._roles.time
         self.envelope = Envelope.of(options, self._roles.time)
         self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
@@ -73,9 +71,12 @@ class JsonFormat(TextFormat):
     @property
     def decided(self) -> Mapping[str, Any]:
         """Units of times, which texts are numbers or missing values, columns of nested fields, and what was skipped."""
-        found = {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
-        found |= {"nested": self.nested.decided} if self.nested.known else {}
-        return found | ({} if self.envelope is None else {"skipped": dict(self.envelope.skipped)})
+        found = dict(super().decided)
+        if self.nested.known:
+            found["nested"] = self.nested.decided
+        if self.envelope is not None:
+            found["skipped"] = dict(self.envelope.skipped)
+        return found
 
     @property
     def notices(self) -> Sequence[str]:
@@ -89,8 +90,7 @@ class JsonFormat(TextFormat):
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""
-        self.times.guesses = dict(decided.get("units", {}))
-        self.numbers.restore(decided)
+        super().restore(decided)
         self.nested.restore(decided.get("nested", ()))
         if self.envelope is not None:
             self.envelope.skipped = Counter(decided.get("skipped", {}))
