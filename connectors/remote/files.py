@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,8 +65,8 @@ def attempt(name: str, request: Callable[[], T]) -> T:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-class RemoteFile(ABC):
-    """A file on a server. It must not change while it is read.
+class RemoteFile(io.RawIOBase):
+    """A file on a server, as a binary file with random access. It must not change while it is read.
 
     Attributes
     ----------
@@ -85,9 +85,12 @@ class RemoteFile(ABC):
     block: int = CHUNK
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self.name = printable(url)
+        self._offset = self._start = 0
+        self._block = b""
 
-    def read(self, start: int, n: int) -> bytes:
+    def _read_at(self, start: int, n: int) -> bytes:
         """Return up to `n` bytes from an offset, none only at the end.
 
         Raises
@@ -115,19 +118,8 @@ class RemoteFile(ABC):
             what = "changed while it was read; start the run again, with --reset if it has a checkpoint"
             raise ConnectorError(f"{self.name}: {what}", "changed")
 
-    def close(self) -> None:  # noqa: B027 - optional
+    def _disconnect(self) -> None:
         """Close connections."""
-
-
-class RemoteReader(io.RawIOBase):
-    """A remote file as a binary file with random access."""
-
-    def __init__(self, file: RemoteFile) -> None:
-        super().__init__()
-        self._file = file
-        self._at = self._start = 0
-        self._block = b""
-        self.version = file.version
 
     def readable(self) -> bool:
         """Return True."""
@@ -139,31 +131,32 @@ class RemoteReader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to an offset."""
-        if whence == io.SEEK_END and self._file.size is None:
+        if whence == io.SEEK_END and self.size is None:
             what = "the server does not tell the size: download the file first"
-            raise ConnectorError(f"{self._file.name}: {what}", "no size")
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence] or 0
-        self._at = start + offset
-        return self._at
+            raise ConnectorError(f"{self.name}: {what}", "no size")
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}[whence] or 0
+        self._offset = start + offset
+        return self._offset
 
     def tell(self) -> int:
         """Return the offset."""
-        return self._at
+        return self._offset
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read bytes into a buffer; return their number."""
         view = memoryview(buffer).cast("B")
-        if not self._start <= self._at < self._start + len(self._block):
-            self._block, self._start = self._file.read(self._at, self._file.block), self._at
-        data = self._block[self._at - self._start :][: len(view)]
+        if not self._start <= self._offset < self._start + len(self._block):
+            self._block, self._start = self._read_at(self._offset, self.block), self._offset
+        first = self._offset - self._start
+        data = self._block[first : first + len(view)]
         view[: len(data)] = data
-        self._at += len(data)
+        self._offset += len(data)
         return len(data)
 
     def close(self) -> None:
         """Close connections."""
         if not self.closed:
-            self._file.close()
+            self._disconnect()
         super().close()
 
 
@@ -190,7 +183,7 @@ def open_remote_bytes(url: str, *, follow: bool = False) -> ByteStream:
     if follow:
         raise ConnectorError(f"{name}: at_end=wait is for growing local files", "packed", option="at_end")
     file = open_remote(url)
-    return opened(RemoteReader(file), name, lambda: file.size, file.version)  # type: ignore[arg-type] # a raw file
+    return opened(file, name, lambda: file.size, file.version)  # type: ignore[arg-type] # a raw file
 
 
 def open_random(url: str) -> io.BufferedReader:
@@ -201,4 +194,4 @@ def open_random(url: str) -> io.BufferedReader:
     ConnectorError
         If it cannot be read, or the server does not tell its size.
     """
-    return io.BufferedReader(RemoteReader(open_remote(url)), 1 << 20)
+    return io.BufferedReader(open_remote(url), 1 << 20)

@@ -8,8 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from connectors.addresses import printable
 from connectors.arrow.parquet_sink import ParquetSink
@@ -19,70 +18,25 @@ from connectors.options import Options
 from connectors.outputs.files import TextSink
 from connectors.outputs.results import LineWriter, are_results, foreign, names_in
 from connectors.registry import Setting
-from connectors.remote.files import WEB, attempt
-from connectors.remote.store import asking, filesystem
-
-T = TypeVar("T")
+from connectors.remote.files import WEB
+from connectors.remote.store import Place
 
 
 def check_options(url: str, options: Options) -> None:
-    """Refuse the options of local folders of parts.
+    """Refuse web servers, and the options of local folders of parts.
 
     Raises
     ------
     ConnectorError
-        If one is given.
+        If the URL is that of a web server, or such an option is given.
     """
+    if url.partition("://")[0].lower() in WEB:
+        what = "results cannot be written to a web server: use a local file or an object store"
+        raise ConnectorError(f"{printable(url)}: {what}", "no sink")
     for name in ("rotate_bytes", "partition_by"):
         if options.has(name):
             what = f"{name} is for local folders: write to one, and copy its files to the store"
             raise ConnectorError(f"{printable(url)}: {what}", "unknown", option=name)
-
-
-class Place:
-    """A file or directory of a store.
-
-    Parameters
-    ----------
-    url
-        Its URL.
-
-    Attributes
-    ----------
-    name
-        URL without credentials.
-    system, path
-        The file system of fsspec, and the path in it.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.name, self._url = printable(url), url
-        if url.partition("://")[0].lower() in WEB:
-            raise ConnectorError(
-                f"{self.name}: results cannot be written to a web server: use a local file or an object store",
-                "no sink",
-            )
-        self.system, self.path = attempt(self.name, lambda: filesystem(url))
-
-    def ask(self, request: Callable[[], T]) -> T:
-        """Return the result of a request that may be repeated.
-
-        Raises
-        ------
-        ConnectorError
-            If it fails.
-        """
-
-        def asked() -> T:
-            with asking(self._url):
-                self.system.invalidate_cache()
-                return request()
-
-        return attempt(self.name, asked)
-
-    def exists(self) -> bool:
-        """Return whether it exists."""
-        return bool(self.ask(lambda: self.system.exists(self.path)))
 
 
 class RemoteTextSink(TextSink):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from connectors.addresses import printable
 from connectors.errors import ConnectorError, without_secrets
 from connectors.remote.files import RemoteFile, TransientError, attempt
 
+T = TypeVar("T")
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -59,13 +59,47 @@ def filesystem(url: str) -> tuple[Any, str]:
     return system, path
 
 
-@contextlib.contextmanager
-def asking(url: str) -> Iterator[None]:
-    """Convert the error of a request: to a `TransientError`, or a `ConnectorError` that names the URL."""
-    try:
-        yield
-    except Exception as error:
-        raise _failure(url, error) from error
+class Place:
+    """A file or directory of a store.
+
+    Parameters
+    ----------
+    url
+        Its URL.
+
+    Attributes
+    ----------
+    name
+        URL without credentials.
+    system, path
+        The file system of fsspec, and the path in it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.name, self._url = printable(url), url
+        self.system, self.path = attempt(self.name, lambda: filesystem(url))
+
+    def ask(self, request: Callable[[], T]) -> T:
+        """Return the result of a request, which is repeated after transient errors.
+
+        Raises
+        ------
+        ConnectorError
+            If it fails.
+        """
+
+        def asked() -> T:
+            try:
+                self.system.invalidate_cache()
+                return request()
+            except Exception as error:
+                raise _failure(self._url, error) from error
+
+        return attempt(self.name, asked)
+
+    def exists(self) -> bool:
+        """Return whether it exists."""
+        return bool(self.ask(lambda: self.system.exists(self.path)))
 
 
 def _failure(url: str, error: Exception) -> Exception:
@@ -89,16 +123,10 @@ def list_files(url: str) -> list[tuple[str, int, float]]:
     ConnectorError
         If there is no such directory, or it cannot be listed.
     """
-    name = printable(url)
-    system, path = attempt(name, lambda: filesystem(url))
-
-    def listed() -> dict[str, Any]:
-        with asking(url):
-            system.invalidate_cache()
-            find = system.find if url.endswith("/") else system.glob
-            return dict(find(path, detail=True))
-
-    found = {path: about for path, about in attempt(name, listed).items() if about["type"] == "file"}
+    place = Place(url)
+    find, path = place.system.find if url.endswith("/") else place.system.glob, place.path
+    listed: dict[str, Any] = place.ask(lambda: dict(find(path, detail=True)))
+    found = {path: about for path, about in listed.items() if about["type"] == "file"}
     start = url.rstrip("/").removesuffix(path.rstrip("/"))  # scheme, host and credentials
     return [(start + path, int(about["size"]), _modified(about)) for path, about in found.items()]
 
@@ -118,15 +146,12 @@ class StoreFile(RemoteFile):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._url = url
-        self._system, self._path = self.attempt(lambda: filesystem(url))
-        self.size, self.version = self.attempt(self._look)
+        self._place = Place(url)
+        self.size, self.version = self._look()
 
     def _look(self) -> tuple[int, str]:
         """Return size and version."""
-        with asking(self._url):
-            self._system.invalidate_cache()
-            about = self._system.info(self._path)
+        about = self._place.ask(lambda: self._place.system.info(self._place.path))
         if about["type"] == "directory":
             what = "is a directory: end the URL in / to read its files"
             raise ConnectorError(f"{self.name}: {what}", "directory")
@@ -136,8 +161,7 @@ class StoreFile(RemoteFile):
         return size, version if key in _UNIQUE else f"{size} bytes, {version}"
 
     def _fetch(self, start: int, n: int) -> bytes:
-        with asking(self._url):
-            data = bytes(self._system.cat_file(self._path, start=start, end=start + n))
+        data = bytes(self._place.ask(lambda: self._place.system.cat_file(self._place.path, start=start, end=start + n)))
         self._check(self._look()[1])
         if len(data) != n:
             raise TransientError(f"the answer has {len(data)} bytes instead of {n}")

@@ -32,6 +32,8 @@ class WebFile(RemoteFile):
     A user and password in the URL are sent by basic authentication, only to that server.
     """
 
+    _response: Any = None
+
     def __init__(self, url: str) -> None:
         super().__init__(url)
         parts = urlsplit(url)
@@ -39,7 +41,6 @@ class WebFile(RemoteFile):
         self._authorization = f"Basic {base64.b64encode(unquote(user).encode()).decode()}" if at else None
         path = quote(parts.path, safe="/%:=&;+,$@!*'()~")
         self._url = parts._replace(netloc=host, path=path, fragment="").geturl()
-        self._response: Any = None
         self._at = 0
         self._is_new = True
         self.attempt(lambda: self._request(0))
@@ -53,14 +54,14 @@ class WebFile(RemoteFile):
         with self._transient():
             data: bytes = self._response.read(n)
         if not data and self.size is not None:
-            self.close()
+            self._disconnect()
             raise TransientError("the answer ended early")
         self._at += len(data)
         return data
 
     def _request(self, start: int) -> None:
         """Request the file from an offset on."""
-        self.close()
+        self._disconnect()
         request = urllib.request.Request(self._url)
         request.add_header("Accept-Encoding", "identity")
         request.add_header("User-Agent", "streamsvm")
@@ -82,7 +83,7 @@ class WebFile(RemoteFile):
         try:
             self._take(response, start)
         except BaseException:
-            self.close()
+            self._disconnect()
             raise
 
     def _take(self, response: Any, start: int) -> None:
@@ -127,7 +128,7 @@ class WebFile(RemoteFile):
         except urllib.error.HTTPError:
             raise
         except _UNSAFE as error:
-            self.close()
+            self._disconnect()
             cause = getattr(error, "reason", None) or error
             if self._is_new and isinstance(cause, ssl.SSLCertVerificationError):
                 what = f"the certificate is not trusted: {cause.verify_message}"
@@ -147,8 +148,7 @@ class WebFile(RemoteFile):
             return ConnectorError(f"{self.name}: {what}", "credentials")
         return ConnectorError(f"{self.name}: cannot be read: HTTP status {code} ({reason})", "http")
 
-    def close(self) -> None:
-        """Close the connection."""
+    def _disconnect(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             response.close()
