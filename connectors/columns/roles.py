@@ -57,10 +57,10 @@ class Roles:
         )
         decimal, thousands = options.text("decimal"), options.text("thousands")
         try:
-            roles.spelling = declared(decimal, thousands)
+            roles.spelling = declared(options.name, decimal, thousands)
             check_times(options.name, roles.time_unit, roles.time_format)
         except ValueError as error:
-            raise ConnectorError(_named(options.name, str(error))) from None
+            raise ConnectorError(str(error)) from None
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
 
@@ -114,10 +114,6 @@ class Roles:
 def _listed(names: list[str], most: int = 50) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
-
-
-def _named(source: str, message: str) -> str:
-    return message if message.startswith(source) else f"{source}: {message}"
 
 
 def check_times(source: str, unit: str | None, form: str | None) -> None:

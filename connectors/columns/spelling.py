@@ -168,7 +168,7 @@ SPELLINGS = (
 """Number formats to try; the simplest come first."""
 
 
-def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
+def declared(source: str, decimal: str | None, thousands: str | None) -> Spelling | None:
     """Return the number format declared by options, or None.
 
     Raises
@@ -180,10 +180,10 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
         return None
     point, separator = decimal or ".", {"space": " "}.get(thousands or "", thousands or "")
     if point not in (".", ","):
-        raise ValueError(f"option `decimal` must be . or , got {decimal!r}")
+        raise ValueError(f"{source}: option `decimal` must be . or , got {decimal!r}")
     if separator not in ("", *_NAMES) or separator == point:
         raise ValueError(
-            f"option `thousands` must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
+            f"{source}: option `thousands` must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
         )
     return Spelling(point, separator)
 

@@ -47,7 +47,7 @@ class RegistryValues(JsonValues):
         path = options.text("schema")
         self._reader_schema = None if path is None else load_avro_schema(options.name, path)
         self.registry: SchemaRegistry = SchemaRegistry.of(options)
-        self._readers: dict[int, Read] = {}
+        self._readers: dict[int, Read | str] = {}
         self._absent: dict[int, tuple[float, float, str]] = {}  # first and last request, and the reason
 
     def prepare(self, values: Sequence[bytes]) -> bool:
@@ -91,46 +91,30 @@ class RegistryValues(JsonValues):
             hint = "; set id_bytes=8 if ids have 8 bytes, as those of Apicurio" if number == 0 else ""
             reason = self._absent[number][2] if number in self._absent else "the schema is unknown"
             raise ValueError(f"schema id {number}: {reason}{hint}")
+        if isinstance(read, str):
+            raise ValueError(f"schema id {number}: {read}")
         try:
             return read(body)
         except ValueError as error:
             raise ValueError(f"schema id {number}: {error}") from error
 
-    def _reader(self, number: int, schema: Schema) -> Read:
-        """Return the function that reads the values of a schema."""
+    def _reader(self, number: int, schema: Schema) -> Read | str:
+        """Return the function that reads the values of a schema, or the reason why there is none."""
         if schema.kind == "JSON":
             return self._read_json
-        if schema.kind == "AVRO":
-            return self._avro_reader(schema)
-        if schema.kind == "PROTOBUF":
-            return self._protobuf_reader(number)
-        return _refusing(f"values of {schema.kind} are not supported")
+        if schema.kind not in ("AVRO", "PROTOBUF"):
+            return f"values of {schema.kind} are not supported"
+        serialized = self.registry.schema(number, SERIALIZED) if schema.kind == "PROTOBUF" else None
+        try:
+            if serialized is not None:
+                return protobuf_reader(serialized)
+            parsed = parse_avro(schema.text, dict(schema.references))
+        except Exception as error:  # of many kinds, all say that the text is no schema
+            return f"the registry has no valid schema: {type(error).__name__}: {error}"
+        return lambda value: read_avro(value, parsed, self._reader_schema)
 
     def _read_json(self, value: bytes) -> dict[str, Any]:
         row = self._format.objects.one(str(value, "utf-8"))
         if isinstance(row, ValueError):
             raise row
         return row
-
-    def _protobuf_reader(self, number: int) -> Read:
-        schema = self.registry.schema(number, SERIALIZED)
-        try:
-            return protobuf_reader(schema)
-        except ValueError as error:
-            return _refusing(str(error))
-
-    def _avro_reader(self, schema: Schema) -> Read:
-        try:
-            parsed = parse_avro(schema.text, dict(schema.references))
-        except Exception as error:  # of many kinds, all say that the text is no schema
-            return _refusing(f"the registry has no valid Avro schema: {type(error).__name__}: {error}")
-        return lambda value: read_avro(value, parsed, self._reader_schema)
-
-
-def _refusing(reason: str) -> Read:
-    """Return a function that rejects all values."""
-
-    def refuse(_: bytes) -> dict[str, Any]:
-        raise ValueError(reason)
-
-    return refuse
