@@ -33,7 +33,6 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 # Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
     *(
-        "features.rows",
         "features.ranks",
         "online.driver",
         "ensemble.vote",

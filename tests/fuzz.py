@@ -152,7 +152,7 @@ def models() -> list[State]:
 
     small = CPMClassifier(n_faces=2)
     made: list[Any] = [
-        CPMClassifier(n_faces=2, average=5, scaling="rank", scaling_window=8),
+        CPMClassifier(n_faces=2, scaling="rank", scaling_window=8),
         BSGDClassifier(budget=10),
         StreamSVMClassifier(budget=4),
         StreamSVMClassifier(effort="low", budget=4, members=("ranks", "polytope")),

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 Case = Callable[[bytes], bytes]
 
 LEARNERS: dict[str, Callable[[], OnlineClassifier]] = {
-    "polytope": lambda: streamsvm.CPMClassifier(n_faces=2, average=5, scaling="rank", scaling_window=8),
+    "polytope": lambda: streamsvm.CPMClassifier(n_faces=2, scaling="rank", scaling_window=8),
     "budgeted": lambda: streamsvm.BSGDClassifier(budget=10),
     "blend": lambda: streamsvm.StreamSVMClassifier(effort="low", budget=5),
 }

@@ -35,7 +35,6 @@ from streamsvm.models.archive import (
     write_archive,
 )
 from streamsvm.parameters import ParameterError
-from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import snapshot
 
@@ -86,7 +85,7 @@ ARRAYS = {
 
 
 def learner() -> CPMClassifier:
-    model = CPMClassifier(n_faces=2, average=5, class_weight={0: 2.0})
+    model = CPMClassifier(n_faces=2, class_weight={0: 2.0})
     for i in range(12):
         model.learn_one({"a": float(i % 4), "s": "xy"[i % 2], 3: i * 0.5}, i % 3)
     return model
@@ -369,14 +368,14 @@ def test_polytopes_are_finite_and_of_shapes_that_go_together():
             Polytopes(["x", "y"], np.full((2, 3, 2), face), np.full((2, 3), bias), scaler())
 
 
-@each_choice(("average", [0, 20]), ("scaling", ["none", "standard", "decayed", "rank"]))
-def test_an_adopted_model_predicts_the_same_and_goes_on_learning(scaling, average):
+@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
+def test_an_adopted_model_predicts_the_same_and_goes_on_learning(scaling):
     rng = np.random.default_rng(1)
     X = np.where(rng.random((400, 5)) < [0.0, 0.0, 0.2, 0.9, 0.0], NAN, rng.normal(size=(400, 5)) + 2.0)
     y = np.where(np.nan_to_num(X[:, 0]) > 2.0, "up", "down")
     first = CPMClassifier(scaling=scaling, scaling_window=50)
     first.learn_many(X, y)
-    second = CPMClassifier(scaling=scaling, scaling_window=50, average=average)
+    second = CPMClassifier(scaling=scaling, scaling_window=50)
     second.adopt(first.model)
     assert second.classes_ == first.classes_
     np.testing.assert_allclose(second.predict_proba_many(X), first.predict_proba_many(X), rtol=1e-6)

@@ -8,16 +8,7 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
-from streamsvm.budgeted.expansion import (
-    BSGD,
-    SMALLEST,
-    best_of_head,
-    bsgd_at,
-    evaluate,
-    first_class,
-    first_of,
-    largest,
-)
+from streamsvm.budgeted.expansion import BSGD, SMALLEST, best_of_head, bsgd_at, evaluate, first_class, first_of, largest
 from streamsvm.budgeted.metric import is_due, relearn_metric
 from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
 from streamsvm.core.access import address_of, state_at
@@ -262,8 +253,5 @@ def run_member(address, block_address, i, cached):
             learn(state, m, row.label, row.weight)
 
 
-ENTRY_POINTS = {
-    "run_event": EntryPoint(run_event, (INTEGER,)),
-    "run_member": EntryPoint(run_member, (INTEGER,) * 4),
-}
+ENTRY_POINTS = {"run_event": EntryPoint(run_event, (INTEGER,)), "run_member": EntryPoint(run_member, (INTEGER,) * 4)}
 CODE = {"drive": driver.ENTRY_POINTS["drive"], "step": ENTRY_POINTS["run_event"]}

@@ -10,7 +10,7 @@ import math
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
 from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
 from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, take_vector
-from streamsvm.core.bits import lowest_bit
+from streamsvm.core.access import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ONE, ZERO

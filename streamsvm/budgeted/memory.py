@@ -81,11 +81,7 @@ class BudgetedMemory(base.OnlineClassifier):
             "work": 4,
             "merged": expansion.MOST_MERGES if is_full else 0,
         }
-        state = State(
-            expansion.BSGD,
-            sizes,
-            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
-        )
+        state = State(expansion.BSGD, sizes, parts={"rows": own, "calibration": calibration.of_sampled(n_classes)})
         state.bind(table=merging.table())
         state.maintain = maintenance.ENTRY_POINTS["maintain"].compile().address
         state.heads.weight[:] = 1.0 / len(heads)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.budgeted.expansion import BSGD, first_class, is_weighing
-from streamsvm.core.access import StateType
-from streamsvm.core.bits import lowest_bit
+from streamsvm.core.access import StateType, lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.math import ZERO

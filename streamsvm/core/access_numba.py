@@ -269,3 +269,29 @@ def shares_of(_: Any, array: Any, n: Any) -> Any:
         return shares._getvalue()
 
     return SHARES(array, types.intp), codegen
+
+
+# Memory and bits ------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def move(_: Any, row: Any, to: Any, start: Any, n: Any) -> Any:
+    """Copy `row[start : start + n]` to `row[to : to + n]`, of 8-byte elements; the ranges may overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, values[0]).data
+        target, source = (builder.gep(data, [at]) for at in values[1:3])
+        cgutils.raw_memmove(builder, target, source, values[3], ir.IntType(64)(8))
+        return context.get_dummy_value()
+
+    return types.void(row, types.uint64, types.uint64, types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(_: Any, bits: Any) -> Any:
+    """Return the position of the lowest set bit."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.cttz(values[0], context.get_value_type(types.boolean)(1))
+
+    return types.uint64(types.uint64), codegen

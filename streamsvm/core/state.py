@@ -23,18 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.schema import (
-    ALIGNMENT,
-    Array,
-    Number,
-    Schema,
-    _joined,
-    _n_bytes,
-    _split,
-    f64,
-    i64,
-    u64,
-)
+from streamsvm.core.schema import ALIGNMENT, Array, Number, Schema, _joined, _n_bytes, _split, f64, i64, u64
 
 _Start = c_char * 0
 
@@ -128,10 +117,7 @@ class State:
         Substates by name.
     """
 
-    __slots__ = (
-        *("_arrays", "_block", "_floats", "_layout", "_words"),
-        *("address", "schema", "dims", "parts"),
-    )
+    __slots__ = (*("_arrays", "_block", "_floats", "_layout", "_words"), *("address", "schema", "dims", "parts"))
 
     schema: Schema
     dims: dict[str, int]
@@ -144,11 +130,7 @@ class State:
     _words: NDArray[np.int64]
 
     def __init__(
-        self,
-        schema: Schema,
-        dims: Mapping[str, int] | None = None,
-        *,
-        parts: Mapping[str, State] | None = None,
+        self, schema: Schema, dims: Mapping[str, int] | None = None, *, parts: Mapping[str, State] | None = None
     ) -> None:
         layout, own = _layout(schema, tuple((dims or {}).items())), object.__setattr__
         if layout.n_bytes > _most_bytes.get():

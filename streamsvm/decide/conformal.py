@@ -139,9 +139,7 @@ class ConformalSets:
             raise ValueError(f"there are {len(proba)} rows of probabilities, and {len(codes)} codes")
         self._grow(proba.shape[1])
         self._rows.bind(
-            proba=np.ascontiguousarray(proba, np.float64),
-            labels=np.ascontiguousarray(codes, np.int64),
-            members=members,
+            proba=np.ascontiguousarray(proba, np.float64), labels=np.ascontiguousarray(codes, np.int64), members=members
         )
         _step()(self._state, self._rows)
         return members

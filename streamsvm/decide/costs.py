@@ -53,10 +53,7 @@ class Costs:
     """
 
     def __init__(
-        self,
-        cost: Any = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        abstain: float | None = None,
+        self, cost: Any = None, class_weight: Mapping[Any, float] | str | None = None, abstain: float | None = None
     ) -> None:
         self._table = check_costs(cost, class_weight, abstain)
         self._weights = class_weight if isinstance(class_weight, Mapping) else {}

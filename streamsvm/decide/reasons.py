@@ -161,10 +161,7 @@ def _permutations(n: int, n_pairs: int, seed: int) -> tuple[Masks, NDArray[np.in
 
 
 def explain(
-    peek: Callable[[list[dict[Any, Any]]], Floats],
-    x: Mapping[Any, Any],
-    classes: Sequence[Any],
-    **options: Any,
+    peek: Callable[[list[dict[Any, Any]]], Floats], x: Mapping[Any, Any], classes: Sequence[Any], **options: Any
 ) -> Reasons | None:
     """Explain a prediction of any model with probabilities.
 

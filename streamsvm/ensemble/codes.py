@@ -37,7 +37,7 @@ CODES = Schema(
             "hashes of the values learned, then the number of bits set, -1 for a column that is no code",
             i64,
             saved=True,
-        ),
+        )
     },
 )
 

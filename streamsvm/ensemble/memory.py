@@ -91,10 +91,7 @@ class Ensemble(base.OnlineClassifier):
             "block": block,
             "codes": State(
                 codes.CODES,
-                {
-                    "code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0,
-                    "words": codes.COUNT + 1,
-                },
+                {"code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0, "words": codes.COUNT + 1},
             ),
             "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),

@@ -25,33 +25,13 @@ NONE, STANDARD, RANK = 0, 1, 2
 LARGEST = 1e100
 # Scaled values are clipped at this magnitude, so that a single outlier cannot dominate a model.
 CLIP = 10.0
-# Once a column has KNOWN values, a value more than FAR standard deviations away is an outlier and does not enter the
-# sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if more than LEAK / (1 + LEAK)
-# of the values are outliers. When it exceeds half the number of values in the sums, bounded by FEW_OUTLIERS and
-# MANY_OUTLIERS, the outliers are the new level of the column and its statistics restart.
-KNOWN, FAR, LEAK = 8.0, 60.0, 1.0 / 6.0
-FEW_OUTLIERS, MANY_OUTLIERS = 4.0, 100.0
+# Once a column has KNOWN values, a value more than FAR standard deviations away is an outlier, see `statistics`.
+KNOWN, FAR = 8.0, 60.0
 # Beyond this many standard deviations, scaled values decrease with the squared distance. If many values equal the
 # anchor, the limit is larger: the fewer the other values, the more standard deviations they are away.
 FARTHER = 100.0
-# Conversely, outliers have inflated the sums if values vary by less than NARROW standard deviations around a recent
-# value, the anchor. In a sample of events, such a value adds 1 to a count and any other subtracts NOT_NARROW; equal
-# values are ignored. The statistics restart at a count of NARROW_MOST. Slowly changing columns have long runs of close
-# values and need more: NARROW_TIMES the longest earlier count, or the share NARROW_SHARE of the unequal values in the
-# sums, whichever is smaller.
-NARROW, NOT_NARROW, NARROW_MOST, NARROW_TIMES, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 16.0, 1.0 / 24.0
-# Restarted statistics begin with an initial standard deviation that weighs as much as this fraction of a value.
-PRIOR = 0.1
-# Ranks restart, too, if they refer to at least this many values; fewer values are soon replaced.
-MANY_RANKED = 500.0
-# Decay rate of the share of ties in the sample, and the least share of untied values. A mostly zero column has many
-# ties.
-TIES_RATE, LEAST_UNTIED = 1.0 / 32.0, 1e-3
-# The sample contains the first ALL_SAMPLED events, and a pseudorandom quarter of the later ones.
-ALL_SAMPLED = 64.0
-# Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
-RENEW_SHARE = 1.0 / 32.0
-RENEW_MOST = 64.0
+# The least share of values that differ from the anchor. A mostly zero column has many ties.
+LEAST_UNTIED = 1e-3
 
 # Room of memory that need not grow, in events.
 ROOM = 1 << 62

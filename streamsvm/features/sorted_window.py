@@ -6,9 +6,20 @@ insertions move whole blocks.
 
 from __future__ import annotations
 
-from streamsvm.core.bits import mask_below, move
+import numpy as np
+
+from streamsvm.core.access import move
 from streamsvm.core.jit import inlined
 from streamsvm.core.simd import uint
+
+
+@inlined
+def mask_below(a, b):
+    """Return -1 if a < b, else 0, from the sign bit of the difference.
+
+    A comparison would compile to a branch. If both are zeros, b must be -0.0.
+    """
+    return np.float64(a - b).view(np.int64) >> 63
 
 
 @inlined

@@ -8,29 +8,29 @@ from streamsvm.core.access import element_address, values_at
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.simd import uint
 from streamsvm.features.ranks import observe_ranks
-from streamsvm.features.scaler import (
-    ALL_SAMPLED,
-    FAR,
-    FEW_OUTLIERS,
-    LEAK,
-    LEAST_UNTIED,
-    MANY_OUTLIERS,
-    MANY_RANKED,
-    NARROW,
-    NARROW_MOST,
-    NARROW_SHARE,
-    NARROW_TIMES,
-    NONE,
-    NOT_NARROW,
-    PRIOR,
-    RANK,
-    RENEW_MOST,
-    RENEW_SHARE,
-    TIES_RATE,
-    is_far,
-    is_whole,
-    row_at,
-)
+from streamsvm.features.scaler import FAR, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
+
+# Outliers do not enter the sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if
+# more than LEAK / (1 + LEAK) of the values are outliers. When it exceeds half the number of values in the sums, bounded
+# by FEW_OUTLIERS and MANY_OUTLIERS, the outliers are the new level of the column and its statistics restart.
+LEAK, FEW_OUTLIERS, MANY_OUTLIERS = 1.0 / 6.0, 4.0, 100.0
+# Conversely, outliers have inflated the sums if values vary by less than NARROW standard deviations around a recent
+# value, the anchor. In a sample of events, such a value adds 1 to a count and any other subtracts NOT_NARROW; equal
+# values are ignored. The statistics restart at a count of NARROW_MOST. Slowly changing columns have long runs of close
+# values and need more: NARROW_TIMES the longest earlier count, or the share NARROW_SHARE of the unequal values in the
+# sums, whichever is smaller.
+NARROW, NOT_NARROW, NARROW_MOST, NARROW_TIMES, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 16.0, 1.0 / 24.0
+# Restarted statistics begin with an initial standard deviation that weighs as much as this fraction of a value.
+PRIOR = 0.1
+# Ranks restart, too, if they refer to at least this many values; fewer values are soon replaced.
+MANY_RANKED = 500.0
+# Decay rate of the share of ties in the sample.
+TIES_RATE = 1.0 / 32.0
+# The sample contains the first ALL_SAMPLED events, and a pseudorandom quarter of the later ones.
+ALL_SAMPLED = 64.0
+# Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
+RENEW_SHARE = 1.0 / 32.0
+RENEW_MOST = 64.0
 
 
 @inlined

@@ -67,9 +67,6 @@ class CPMClassifier(base.OnlineClassifier):
     max_classes
         Maximum number of classes. Events of further classes are refused, because each class takes memory for every
         column.
-    average
-        Approximate number of events over which predictions average the weights; 0 for the latest weights. With
-        averages, predictions vary less, follow drift more slowly, and take twice the time.
     l2
         Strength of the penalty. The step size is 1 / (l2 * t). Larger values give smoother and steadier models.
     horizon
@@ -143,7 +140,6 @@ class CPMClassifier(base.OnlineClassifier):
         categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
         *,
-        average: int = 0,
         l2: float = 0.01,
         horizon: int = 3_000,
         entropy: float = 0.5,
@@ -154,7 +150,6 @@ class CPMClassifier(base.OnlineClassifier):
         check_number("horizon", horizon, 2)
         check_number("entropy", entropy, 0.0, 0.999)
         check_number("memory", memory, 1)
-        check_number("average", average, 0, whole=True)
         check_choice("scaling", scaling, SCALINGS)
         check_number("scaling_window", scaling_window, 2, whole=True)
         check_number("max_features", max_features, 1, whole=True)
@@ -165,7 +160,6 @@ class CPMClassifier(base.OnlineClassifier):
         self.horizon = horizon
         self.entropy = entropy
         self.memory = memory
-        self.average = average
         self.scaling = scaling
         self.scaling_window = scaling_window
         self.class_weight = class_weight
@@ -178,7 +172,7 @@ class CPMClassifier(base.OnlineClassifier):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
         yield {"n_faces": 1, "scaling": "none"}
-        yield {"n_faces": 10, "average": 100, "scaling": "rank", "class_weight": "balanced"}
+        yield {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"}
         yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
     def _new_state(
@@ -186,29 +180,20 @@ class CPMClassifier(base.OnlineClassifier):
     ) -> State:
         """Return an empty state; `rows` is given if an ensemble scales the rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
-        sizes = {
-            "weight_rows": n_columns + 1,
-            "averaged_rows": n_columns + 1 if self.average else 0,
-            "classes": n_classes,
-            "faces": self.n_faces,
-        }
+        sizes = {"weight_rows": n_columns + 1, "classes": n_classes, "faces": self.n_faces}
         state = State(kernels.CPM, sizes, parts={"rows": own, "calibration": calibration.of_sampled(n_classes)})
         state.n_faces = self.n_faces
         state.l2 = self.l2
         state.horizon = self.horizon
         state.entropy = self.entropy * math.log(self.n_faces)
         state.count_growth = 1.0 / (1.0 - 1.0 / self.memory) if self.memory > 1 else 1e6
-        state.average = self.average
         state.balanced = self.class_weight == "balanced"
         return state
 
     def _check_restored(self, state: State) -> None:
         begun = state.classes.view(np.ndarray)[: int(state.n_classes)]  # avoids the slow attributes of recarrays
         check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
-        check_bounds("class fields", begun["mean_u"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
-        if not self.average:
-            check_bounds("class fields", begun["mean_v"], 0.0, 0.0)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
@@ -285,12 +270,7 @@ class CPMClassifier(base.OnlineClassifier):
     def _held_model(self) -> Polytopes:
         """Return the polytopes in the units of the state."""
         n, c = len(self._space), int(self._state.n_classes)
-        classes = self._state.classes[:c, None]
-        weights = self._state.split("weights")[: n + 1, :c]
-        if self.average:
-            weights = weights * classes.mean_v + self._state.split("averaged")[: n + 1, :c] * classes.mean_u
-        else:
-            weights = weights * classes.scale
+        weights = self._state.split("weights")[: n + 1, :c] * self._state.classes[:c, None].scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
         beta, noise = self._own_temperature(), self.noise
         own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler()
@@ -347,6 +327,3 @@ class CPMClassifier(base.OnlineClassifier):
         for c in codes:
             own = state.classes[c]
             own.scale, own.steps = 1.0, self.horizon
-            own.mean_v, own.mean_u = 0.0, 1.0
-        if self.average:
-            state.split("averaged")[:, codes] = weights[:, codes]

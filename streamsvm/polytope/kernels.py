@@ -38,9 +38,6 @@ from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, squ
 
 # Smaller scalars are multiplied into their arrays.
 SMALLEST = 1e-9
-# If an average covers more events than `horizon`, mean_v V and mean_u U grow and cancel each other. They are combined
-# when mean_v exceeds this multiple of the scale.
-MOST_CANCELLED = 1e6
 # Step size and range of the inverse temperature.
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
@@ -55,7 +52,6 @@ CPM = Schema(
         "horizon": Number("upper bound of the step count"),
         "entropy": Number("minimum entropy of the counts of a class's faces"),
         "count_growth": Number("growth factor of `next_count`"),
-        "average": Number("number of events that averaged weights cover, 0 for the latest weights"),
         "balanced": Number("whether class weights are inverse to class frequencies"),
         "reach": Number("maximum change of a score by one step, 0 for no limit", saved=True, bounds=(0.0, 1.0)),
         "inverse_temperature": inverse_temperature(
@@ -67,12 +63,6 @@ CPM = Schema(
             saved=True,
             bounds=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
-        "averaged": Array(
-            ("averaged_rows", "classes*faces"),
-            "U: second part of the averaged weights",
-            saved=True,
-            bounds=(-MOST_WEIGHT, MOST_WEIGHT),
-        ),
         "counts": Array(("classes*faces",), "decayed count of events of each face", saved=True, bounds=(0.0, 1e300)),
         "n_log_n": Array(("classes*faces",), "n ln n of each count", saved=True, bounds=(-1e305, 1e305)),
         "classes": records(
@@ -80,8 +70,6 @@ CPM = Schema(
             "state of each class",
             scale=Number("scalar a", saved=True, bounds=(0.0, 1.0)),
             steps=Number("number of steps", saved=True, bounds=(0.0, MOST_EVENTS)),
-            mean_v=Number("averaged weights are mean_v V + mean_u U", saved=True, bounds=(0.0, MOST_CANCELLED * 1.001)),
-            mean_u=Number("factor of U, see mean_v", saved=True, bounds=(0.0, 1.0)),
             next_count=Number("increment of the next count", saved=True, bounds=(0.0, 1e300)),
             count=Number("sum of the counts", saved=True, bounds=(0.0, 1e300)),
             log_count=Number("logarithm of the sum of the counts", saved=True, bounds=(-1e305, 1e305)),
@@ -89,8 +77,7 @@ CPM = Schema(
             weight=Number("class weight", start=1.0, saved=True, bounds=(0.0, 1e300)),
             learned=Number("number of learned events", saved=True, bounds=(0.0, MOST_EVENTS)),
         ),
-        "scores": Array(("classes*faces",), "scores of the current event by V, not scaled"),
-        "mean_scores": Array(("classes*faces",), "scores of the current event by U"),
+        "scores": Array(("classes*faces",), "scores of the current event, not scaled"),
         "coefs": Array(("classes*faces",), "coefficients of the current event in the weights of each face"),
         "tops": Array(("classes",), "largest score of each class, not scaled"),
         "f": Array(("classes",), "score f of each class"),
@@ -114,29 +101,12 @@ def predict(state, rows, values, m):
     """Compute f of all classes and return the best class, or -1 if there is none."""
     n, classes, tops, fs = state.n_classes, state.classes, state.tops, state.f
     score(state, rows, values, m)
-    if state.average > 0.0:
-        score_averaged(state, rows, values, m)
-    else:
-        for c in range(n):
-            fs[uint(c)] = classes[uint(c)].scale * tops[uint(c)]
     best, top = -1, -math.inf
     for c in range(n):
-        f = fs[uint(c)]
+        f = fs[uint(c)] = classes[uint(c)].scale * tops[uint(c)]
         if f > top:
             best, top = c, f
     return best
-
-
-@kernel
-def score_averaged(state, rows, values, m):
-    """Compute f of all classes with averaged weights, after `score`."""
-    n, k, scores, averaged = state.n_classes, state.n_faces, state.scores, state.mean_scores
-    dot_faces(state.averaged, n * k, rows, values, m, averaged)
-    for c in range(n):
-        own, f = state.classes[c], -math.inf
-        for i in range(c * k, (c + 1) * k):
-            f = max(f, own.mean_v * scores[i] + own.mean_u * averaged[i])
-        state.f[c] = f
 
 
 @inlined
@@ -216,7 +186,7 @@ def step(state, rows, values, m, label, weight, previous):
         if state.balanced > 0.0:
             weight *= (state.rows.seen + 1.0) / (n * own.learned)
     most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
-    low, high, is_parted = n * k, 0, n > FEW and state.average == 0.0
+    low, high, is_parted = n * k, 0, n > FEW
     for c in range(n):
         first, a, top = c * k, classes[uint(c)].scale, tops[uint(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
@@ -239,21 +209,14 @@ def step(state, rows, values, m, label, weight, previous):
                 coefs[uint(f)] = 0.0
     if low < high:
         add_faces(state.weights, low, high, rows, values, m, coefs)
-    if state.average > 0.0:
-        average(state, rows, values, m, low, high)
     for c in range(n):
         t = step_count(state, c)
         a = classes[uint(c)].scale * (1.0 - 1.0 / t)
         classes[uint(c)].steps += 1.0
         classes[uint(c)].scale = a
-        if state.average > 0.0:
-            classes[uint(c)].mean_v += max(1.0 / t, 1.0 / state.average) * a
-            if classes[uint(c)].mean_v > MOST_CANCELLED * a:
-                settle_average(state, c)
         if a < SMALLEST:
             fold(state.weights, c * k, k, a)
             classes[uint(c)].scale = 1.0
-            classes[uint(c)].mean_v /= a
     return previous
 
 
@@ -278,44 +241,12 @@ def place(state, c, change, previous):
 
 
 @kernel
-def average(state, rows, values, m, low, high):
-    """Update the averages: undo the effect of the change of V, then decay them.
-
-    `step` adds the new V afterwards.
-    """
-    n, k, coefs = state.n_classes, state.n_faces, state.coefs
-    if low < high:
-        for f in range(low, high):
-            own = state.classes[f // k]
-            coefs[f] *= -own.mean_v / own.mean_u
-        add_faces(state.averaged, low, high, rows, values, m, coefs)
-    for c in range(n):
-        own = state.classes[c]
-        keep = 1.0 - max(1.0 / step_count(state, c), 1.0 / state.average)
-        own.mean_v *= keep
-        own.mean_u *= keep
-        if own.mean_u < SMALLEST:
-            fold(state.averaged, c * k, k, own.mean_u)
-            own.mean_u = 1.0
-
-
-@kernel
-def settle_average(state, c):
-    """Store the average of class c in U alone."""
-    k, own, weights, averaged = state.n_faces, state.classes[c], state.weights, state.averaged
-    for row in range(weights.shape[0]):
-        for f in range(c * k, (c + 1) * k):
-            averaged[row, f] = own.mean_v * weights[row, f] + own.mean_u * averaged[row, f]
-    own.mean_v, own.mean_u = 0.0, 1.0
-
-
-@kernel
 def open_classes(state, n):
     """Add polytopes with zero weights until there are n classes."""
     k = state.n_faces
     for c in range(state.n_classes, n):
         own = state.classes[c]
-        own.scale = own.mean_u = own.next_count = 1.0
+        own.scale = own.next_count = 1.0
         state.tops[c] = 0.0
         for f in range(c * k, (c + 1) * k):
             state.scores[f] = 0.0

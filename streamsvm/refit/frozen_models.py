@@ -23,8 +23,7 @@ import math
 
 import numpy as np
 
-from streamsvm.core.access import StateType, address_of, state_at
-from streamsvm.core.bits import lowest_bit
+from streamsvm.core.access import StateType, address_of, lowest_bit, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, jit_fma, kernel
 from streamsvm.core.losses import scale_terms, softmax_terms

@@ -75,22 +75,22 @@ class TwinColumn:
         distance = abs(x - self.anchor) * self.scale
         if distance == 0.0:
             return
-        if distance >= rows.NARROW:
+        if distance >= statistics.NARROW:
             self.longest = max(self.longest, self.narrow)
-        self.narrow += 1.0 if distance < rows.NARROW else -rows.NOT_NARROW
+        self.narrow += 1.0 if distance < statistics.NARROW else -statistics.NOT_NARROW
         if self.narrow < 0.0:
             self.anchor, self.narrow = x, 0.0
-        share = rows.NARROW_SHARE * (1.0 - self.ties) * self.total_weight()
-        if self.narrow >= max(rows.NARROW_MOST, min(rows.NARROW_TIMES * self.longest, share)):
-            self.longest = max(self.longest, 2.0 * self.narrow / rows.NARROW_TIMES)
-            self.restart(self.anchor, abs(x - self.anchor) / rows.NARROW, seen)
+        share = statistics.NARROW_SHARE * (1.0 - self.ties) * self.total_weight()
+        if self.narrow >= max(statistics.NARROW_MOST, min(statistics.NARROW_TIMES * self.longest, share)):
+            self.longest = max(self.longest, 2.0 * self.narrow / statistics.NARROW_TIMES)
+            self.restart(self.anchor, abs(x - self.anchor) / statistics.NARROW, seen)
 
     def begins_anew(self, x: float, seen: int) -> bool:
         """Count an outlier. Return whether the statistics restart."""
         untied = max(1.0 - self.ties, rows.LEAST_UNTIED)
-        step, present = 1.0 / (rows.LEAK * untied), len(self.values)
+        step, present = 1.0 / (statistics.LEAK * untied), len(self.values)
         self.outliers = max(self.outliers - present, 0.0) + step + 1.0 + present
-        many = min(max(untied * self.total_weight() / 2, rows.FEW_OUTLIERS), rows.MANY_OUTLIERS)
+        many = min(max(untied * self.total_weight() / 2, statistics.FEW_OUTLIERS), statistics.MANY_OUTLIERS)
         if self.outliers - present - 1.0 < many * step:
             return False
         self.restart(x, abs(x - self.shift), seen)
@@ -99,7 +99,7 @@ class TwinColumn:
     def restart(self, shift: float, deviation: float, seen: int) -> None:
         self.kept, self.prior = [], [shift - deviation, shift + deviation]
         self.outliers = self.narrow = 0.0
-        if len(self.values) - self.began >= rows.MANY_RANKED:
+        if len(self.values) - self.began >= statistics.MANY_RANKED:
             self.began = len(self.values) + 1
         self.renew(seen)
 
@@ -107,7 +107,7 @@ class TwinColumn:
         """Return the weights of the values in the sums, after those of the prior."""
         half_life = self.window if self.scaling == "decayed" else math.inf
         ages = np.arange(len(self.kept))[::-1]
-        prior = rows.PRIOR / 2 * 0.5 ** (len(self.kept) / half_life)
+        prior = statistics.PRIOR / 2 * 0.5 ** (len(self.kept) / half_life)
         return np.concatenate([np.full(len(self.prior), prior), 0.5 ** (ages / half_life)])
 
     def total_weight(self) -> float:

@@ -17,7 +17,7 @@ from tests.errors import raises
 
 LEARNERS = {
     "polytopes": CPMClassifier(),
-    "one face, averaged ranks": CPMClassifier(n_faces=1, average=50, scaling="rank", scaling_window=20),
+    "one face, ranks": CPMClassifier(n_faces=1, scaling="rank", scaling_window=20),
     "weighed": CPMClassifier(class_weight={"a": 2.0}, scaling="decayed", max_features=6),
     "kernel": BSGDClassifier(budget=15),
     "heads": BSGDClassifier(budget=15, heads=(("hinge", 0.1), ("log", 0.1))),

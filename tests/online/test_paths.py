@@ -37,7 +37,7 @@ NAN = math.nan
 MAKERS = [
     partial(CPMClassifier),
     partial(CPMClassifier, n_faces=1, scaling="none"),
-    partial(CPMClassifier, n_faces=9, average=7, scaling="rank", scaling_window=5, class_weight="balanced"),
+    partial(CPMClassifier, n_faces=9, scaling="rank", scaling_window=5, class_weight="balanced"),
     partial(CPMClassifier, entropy=0.9, memory=3, scaling="decayed", scaling_window=4, horizon=5),
     partial(CPMClassifier, max_features=2, class_weight={"a": 2.0}),
     partial(BSGDClassifier, budget=4),
@@ -485,7 +485,7 @@ def test_a_bad_event_changes_nothing(x, y, w, error):
     assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("make", [partial(CPMClassifier, average=5, scaling="rank"), StreamSVMClassifier])
+@pytest.mark.parametrize("make", [partial(CPMClassifier, scaling="rank"), StreamSVMClassifier])
 def test_predicting_changes_nothing(make):
     model = make()
     model.learn_many(GOOD * 5, [0, 1] * 5)
@@ -509,7 +509,6 @@ def test_predicting_changes_nothing(make):
         (CPMClassifier, {"horizon": math.inf}, ValueError, "horizon"),
         (CPMClassifier, {"entropy": 1.0}, ValueError, "entropy"),
         (CPMClassifier, {"memory": 0}, ValueError, "memory"),
-        (CPMClassifier, {"average": 0.5}, TypeError, "average"),
         (CPMClassifier, {"scaling": "minmax"}, ValueError, "scaling"),
         (CPMClassifier, {"scaling_window": 1}, ValueError, "scaling_window"),
         (CPMClassifier, {"class_weight": {"a": -1}}, ValueError, "class_weight['a']"),

@@ -25,7 +25,6 @@ class Polytope:
 
     def __init__(self, k: int, d: int) -> None:
         self.W = np.zeros((k, d + 1))
-        self.average = np.zeros((k, d + 1))
         self.steps = 0
         self.learned = 0
         self.choices: list[tuple[Any, int]] = []  # (row or None, face), the latest last
@@ -50,10 +49,9 @@ class Twin:
         horizon: float = 3_000,
         entropy: float = 0.5,
         memory: float = 1_000,
-        average: int = 0,
         class_weight: Any = None,
     ) -> None:
-        self.k, self.l2, self.horizon, self.averaging = n_faces, l2, horizon, average
+        self.k, self.l2, self.horizon = n_faces, l2, horizon
         self.least_entropy = entropy * math.log(n_faces)
         self.keep = 1.0 - 1.0 / memory if memory > 1 else 1e-6
         self.class_weight = class_weight
@@ -81,9 +79,6 @@ class Twin:
                 polytope.W[scores > -1.0] -= step * x
             polytope.W *= 1.0 - 1.0 / t
             polytope.steps += 1
-            if self.averaging:
-                share = max(1.0 / t, 1.0 / self.averaging)
-                polytope.average += share * (polytope.W - polytope.average)
 
     def counts(self, polytope: Polytope) -> np.ndarray[Any, Any]:
         """Return the decayed number of positives assigned to each face, in units of the next."""
@@ -107,7 +102,7 @@ class Twin:
         return chosen
 
     def faces(self) -> np.ndarray[Any, Any]:
-        return np.array([polytope.average if self.averaging else polytope.W for polytope in self.polytopes.values()])
+        return np.array([polytope.W for polytope in self.polytopes.values()])
 
 
 class DictionaryTwin(Twin):
@@ -159,14 +154,9 @@ def assert_learns_like_twin(
         pytest.param({"horizon": 20}, id="short horizon"),
         pytest.param({"horizon": 2, "l2": 0.5}, id="shortest horizon"),
         pytest.param({"l2": 10.0}, id="strong penalty"),
-        pytest.param({"average": 1}, id="average over one"),
-        pytest.param({"average": 30}, id="average over some"),
-        pytest.param({"average": 10_000}, id="average over all"),
-        pytest.param({"average": 30, "horizon": 10}, id="average beyond the horizon"),
         pytest.param({"class_weight": {1: 3.0, 2: 0.0}}, id="class weights"),
         pytest.param({"class_weight": "balanced"}, id="balanced"),
         pytest.param({"n": 200, "n_classes": 120, "n_faces": 1}, id="many classes"),
-        pytest.param({"n": 200, "n_classes": 120, "average": 30}, id="averages of many classes"),
         pytest.param({"weights": np.random.default_rng(1).uniform(0.1, 5.0, 300)}, id="weights of events"),
     ],
 )
@@ -181,7 +171,6 @@ def test_learning_is_that_of_the_twin(params):
     horizon=st.integers(2, 400),
     entropy=st.floats(0.0, 0.99),
     memory=st.integers(2, 300),
-    average=st.sampled_from([0, 0, 3, 100]),
     class_weight=st.sampled_from([None, "balanced"]),
     seed=st.integers(0, 1_000),
 )
@@ -254,10 +243,9 @@ def test_draws_are_uniform_and_repeat():
 # Optimisations ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("average", [0, 5])
-def test_scalars_stay_in_range_on_a_long_stream(average):
+def test_scalars_stay_in_range_on_a_long_stream():
     X, y = stream(1_000, 9)
-    params = {"horizon": 3, "l2": 1.0, "average": average}
+    params = {"horizon": 3, "l2": 1.0}
     model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
     model.learn_many(X, y)
     for row, label in zip(X, y, strict=True):
