@@ -112,10 +112,12 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
     consumer = KafkaConsumer(bootstrap_servers=address.split(","))
     [topic] = [name for name in consumer.topics() if name.startswith(f"changelog__{group}--")]
     consumer.close()
-    kept: dict[bytes, bytes] = {}
-    for record in sorted(read(address, topic), key=lambda record: record.timestamp):  # a key may have moved
+    newest: dict[tuple[bytes, int], Any] = {}
+    for record in read(address, topic):
         if ("__column_family__", b"default") in record.headers:  # others are internal to the engine
-            kept[record.key.partition(b"|")[0]] = record.value
+            newest[record.key.partition(b"|")[0], record.partition] = record
+    moved = sorted(newest.items(), key=lambda item: item[1].timestamp)  # a key may have moved
+    kept = {key: record.value for (key, _), record in moved}
     return {key: value for key, value in kept.items() if value is not None}
 
 
