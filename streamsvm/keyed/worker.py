@@ -39,6 +39,7 @@ from streamsvm.keyed.topics import (
 logger = logging.getLogger("streamsvm.keyed")
 
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_INVALID_TIME = KafkaError.INVALID_TIMESTAMP
 
 
 class Worker:
@@ -145,6 +146,14 @@ class Worker:
             self.live.moved, self.app.first_held = moved.find, drained.first_held
             yield
 
+    def _reason(self, error: Exception) -> Exception:
+        """Return why a record was refused, because later calls only say that the producer is in an erroneous state."""
+        try:
+            self._producer.flush(0)
+        except (KafkaException, QuixException) as refused:
+            return refused
+        return error
+
     def run(self, *, until_end: bool = False) -> None:
         """Process events until a signal arrives.
 
@@ -167,13 +176,16 @@ class Worker:
         except KeyStateError as error:
             raise ConnectorError(f"consumer group {self.app.config.consumer_group}: {error}") from error
         except (KafkaException, QuixException) as error:
-            name = f"kafka topic {self._stream.topic}"
-            if error.args and isinstance(error.args[0], KafkaError) and error.args[0].code() in _TOO_LARGE:
+            reason, name = self._reason(error), f"kafka topic {self._stream.topic}"
+            if reason.args and isinstance(reason.args[0], KafkaError) and reason.args[0].code() in _TOO_LARGE:
                 raise ConnectorError(
                     f"{name}: the state of a key exceeds the record size of the changelog: use a smaller --model or "
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
-            raise UnreachableError(f"{name}: {error}") from error
+            if reason.args and isinstance(reason.args[0], KafkaError) and reason.args[0].code() == _INVALID_TIME:
+                now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+                name += f": check the clock of this machine: its time is {now} UTC"
+            raise UnreachableError(f"{name}: {reason}") from error
         except Exception as error:
             if type(error) is not Exception:
                 raise

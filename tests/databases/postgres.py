@@ -50,7 +50,8 @@ class Server:
     def _start(self) -> None:
         command = [self._programs / "postgres", "-D", f"{self._folder}/data", "-p", str(self.port), "-k", self._folder]
         log = open(Path(self._folder, "log"), "ab")  # noqa: SIM115 - of the process
-        self.process = subprocess.Popen([*command, *_FLAGS], cwd=self._folder, stdout=log, stderr=log, **self._as)
+        how = {"cwd": self._folder, "stdout": log, "stderr": log, "start_new_session": True} | self._as
+        self.process = subprocess.Popen([*command, *_FLAGS], **how)
         log.close()
         for _ in range(200):
             with contextlib.suppress(Exception):
@@ -72,6 +73,12 @@ class Server:
         """Stop the server at once; connections are lost."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait()
+
+    def crash(self) -> None:
+        """Kill all processes of the server and start it again: it recovers what was committed."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._start()
 
     def restart(self) -> None:
         """Stop and start the server."""

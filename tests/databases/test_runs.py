@@ -11,13 +11,14 @@ import pytest
 
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.errors import SetupError
-from tests.commands import ran_here
+from tests.commands import Command, ran_here
 from tests.databases.tables import Database
 from tests.errors import raises
 from tests.run.conftest import killed
 
 N = 2_000
 KILLS = 2
+TEMPORARY = 75
 
 
 def fill(database: Database) -> None:
@@ -52,17 +53,26 @@ def count(database: Database, table: str) -> int:
 
 
 @pytest.mark.slow
-def test_killed_and_resumed(database: Database, tmp_path: Path) -> None:
+def test_killed_and_resumed(database: Database, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The run is killed, and then the server of Postgres."""
     fill(database)
     ran_here(*arguments(database, "whole", 1_000_000), cwd=tmp_path, check=True)
     whole = results(database, "whole")
     assert [len(rows) for rows in whole] == [N - N // 100, N // 100]
     dice = random.Random(2)
     kills = 0
-    for share in sorted(dice.uniform(0.1, 0.9) for _ in range(KILLS)):
+    for share in sorted(dice.uniform(0.1, 0.6) for _ in range(KILLS)):
         asked = arguments(database, "broken_off", dice.randint(100, 300))
         kills += killed(*asked, cwd=tmp_path, when=lambda n=share * N: count(database, "broken_off") >= n)
     assert kills, "the process was too quick to be killed"
+    if database.url.startswith("postgres"):
+        log, at = tmp_path / "log", count(database, "broken_off")
+        with Command(*arguments(database, "broken_off", 100), cwd=tmp_path, stderr=log) as process:
+            while process.poll() is None and count(database, "broken_off") < at + 200:
+                time.sleep(0.002)
+            request.getfixturevalue("server").crash()
+            assert process.wait(60) == TEMPORARY, log.read_text()
+        assert "Traceback" not in log.read_text()
     ran_here(*arguments(database, "broken_off", 500), cwd=tmp_path, check=True)
     assert results(database, "broken_off") == whole
 

@@ -141,6 +141,14 @@ def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_
     assert faults(Expected(flat), broker, *topics[1:], "hanging") == []
 
 
+def test_a_clock_that_brokers_refuse_is_named(broker, topics, topic, run):
+    fill(broker, topics[0], list(customers(50, 20, PARTITIONS)))
+    topics[1] = topic("predictions", **{"message.timestamp.before.max.ms": "1"})  # all records arrive later
+    done = run(*arguments(broker, *topics, "clock"), "--at-end", "stop", prepare=hurried)
+    assert done.returncode == TEMPORARY
+    assert "check the clock" in done.stderr
+
+
 def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp_path, run):
     records = list(customers(500, 20, PARTITIONS))
     elsewhere = [
