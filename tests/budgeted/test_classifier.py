@@ -192,17 +192,6 @@ def test_one_class_only():
     assert model.n_support_vectors == 0
 
 
-def test_hundreds_of_late_classes():
-    rng = np.random.default_rng(5)
-    model = BSGDClassifier(budget=50)
-    for i in range(1_000):
-        model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
-    assert len(model.classes_) == 501
-    proba = model.predict_proba_one({0: 0.0, 1: 0.0})
-    assert len(proba) == 501
-    assert sum(proba.values()) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("metric", ["fixed", "learned"])
 def test_very_wide_sparse_rows(metric):
     rng = np.random.default_rng(6)

@@ -319,10 +319,7 @@ class Twin:
         if len(a) > 2:
             h = merging.refine(h, ratio, min(a @ b / sizes.prod(), 1.0), log_kappa)
         h = h if sizes[0] >= sizes[1] else 1.0 - h
-        return (
-            h * v + (1.0 - h) * w,
-            a * math.exp(log_kappa * (1.0 - h) ** 2) + b * math.exp(log_kappa * h * h),
-        )
+        return (h * v + (1.0 - h) * w, a * math.exp(log_kappa * (1.0 - h) ** 2) + b * math.exp(log_kappa * h * h))
 
 
 def blobs(n, n_classes, d, seed):
@@ -349,13 +346,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     X, y = blobs(150, n_classes, 3, seed=11)
     twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
     model = BSGDClassifier(
-        gamma=0.4,
-        scaling="none",
-        metric="fixed",
-        absorb=1.0,
-        learning_rate=rate,
-        l2=0.02,
-        **{"merges": 2, **settings},
+        gamma=0.4, scaling="none", metric="fixed", absorb=1.0, learning_rate=rate, l2=0.02, **{"merges": 2, **settings}
     )
     for label in range(n_classes):
         model._code(label)

@@ -12,13 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import linear_model
 
-from streamsvm import (
-    CPMClassifier,
-    DecidingClassifier,
-    KeyedClassifier,
-    StreamSVMClassifier,
-    load,
-)
+from streamsvm import CPMClassifier, DecidingClassifier, KeyedClassifier, StreamSVMClassifier, load
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs
 from streamsvm.parameters import ParameterError

@@ -197,7 +197,7 @@ def test_counts_do_not_overflow():
     assert counts.max() < 2.0 * before.max()
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     """Each event finds the record of its own prediction, although some never get a label."""

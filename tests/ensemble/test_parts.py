@@ -141,13 +141,6 @@ def test_settings_change_while_it_runs(learned):
         learned.mutate({"cost": None})
 
 
-@pytest.mark.parametrize("refit", ["newton", {"solver": "bcd", "trigger": Every(300)}, {"trigger": Every(300)}])
-def test_refit_takes_a_solver_or_parameters(refit):
-    model = blend(refit=refit)
-    assert model.refit == refit
-    assert model.refits == []
-
-
 def test_refits_are_asked_for_and_listed():
     model = blend(refit=REFIT | {"trigger": OnDemand()})
     model.learn_many(X[:150], Y[:150])

@@ -8,13 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from streamsvm import (
-    CPMClassifier,
-    DecidingClassifier,
-    DelayedClassifier,
-    RefitClassifier,
-    StreamSVMClassifier,
-)
+from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.features.space import FeatureSpace
 from tests.choices import each_choice
 
@@ -45,11 +39,7 @@ def learned_as_array(model):
     return model
 
 
-MODELS = [
-    CPMClassifier,
-    lambda: StreamSVMClassifier(effort="low"),
-    lambda: RefitClassifier(CPMClassifier()),
-]
+MODELS = [CPMClassifier, lambda: StreamSVMClassifier(effort="low"), lambda: RefitClassifier(CPMClassifier())]
 
 
 @each_choice(("make", MODELS), ("learn", [learned_one_by_one, learned_at_once, learned_as_array]))

@@ -41,14 +41,7 @@ MAKERS = [
     partial(CPMClassifier, entropy=0.9, memory=3, scaling="decayed", scaling_window=4, horizon=5),
     partial(CPMClassifier, max_features=2, class_weight={"a": 2.0}),
     partial(BSGDClassifier, budget=4),
-    partial(
-        BSGDClassifier,
-        budget=3,
-        scaling="none",
-        metric="fixed",
-        absorb=1.0,
-        merges=3,
-    ),
+    partial(BSGDClassifier, budget=3, scaling="none", metric="fixed", absorb=1.0, merges=3),
     partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
     partial(BSGDClassifier, budget=2, max_features=2, class_weight="balanced", loss="log"),
     partial(StreamSVMClassifier, budget=3),
@@ -154,7 +147,7 @@ def repeats(X: np.ndarray[Any, Any], y: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(data=st.data(), cells=rows, make=st.sampled_from(MAKERS))
 def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     X, n = np.array(cells), len(cells)

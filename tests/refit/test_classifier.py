@@ -25,14 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm
-from streamsvm import (
-    BSGDClassifier,
-    CPMClassifier,
-    RefitClassifier,
-    SampledCuts,
-    SmoothedNewton,
-    StreamSVMClassifier,
-)
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, SmoothedNewton, StreamSVMClassifier
 from streamsvm.features.rows import EncodedRows
 from streamsvm.features.space import FeatureSpace
 from streamsvm.models import ArchiveError, Trees
@@ -153,8 +146,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize(
-    ("learner", "solver"),
-    [("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts")],
+    ("learner", "solver"), [("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts")]
 )
 def test_batches_cut_anywhere_are_a_loop(learner, solver):
     X, y = events(600)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 
-import numpy as np
 import pytest
 
 import streamsvm
@@ -15,7 +14,7 @@ from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest
 from tests.errors import raises
-from tests.learners import check_with_river, ring
+from tests.learners import check_with_river
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
@@ -75,12 +74,3 @@ def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, so
     monkeypatch.setitem(sys.modules, module, None)
     with raises(ImportError, named="streamsvm[batch]"):
         RefitClassifier(CPMClassifier(), solver)
-
-
-def test_predictions_right_after_the_first_model_has_entered():
-    X, y = ring(164)
-    model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(100), delay=64)
-    model.learn_many(X, y)
-    assert [refit["outcome"] for refit in model.refits] == ["votes"]
-    assert set(model.predict_many(X).tolist()) == {True, False}
-    np.testing.assert_allclose(model.predict_proba_many(X).sum(axis=1), 1.0)

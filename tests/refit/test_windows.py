@@ -26,12 +26,7 @@ from tests.errors import raises
 
 N_COLUMNS = 12
 
-KINDS = [
-    Latest(n=7),
-    Since(20.0, n=200),
-    Since(20.0, n=8),
-    Adaptive(n=60, delta=0.5),
-]
+KINDS = [Latest(n=7), Since(20.0, n=200), Since(20.0, n=8), Adaptive(n=60, delta=0.5)]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 
 
@@ -141,7 +136,7 @@ class Kept:
     form=st.sampled_from(["dense", "sparse", "mixed"]),
     cuts=st.lists(st.integers(0, 120), max_size=8),
 )
-@settings(max_examples=8)
+@settings(max_examples=6)
 def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
     events, kept, memory = stream(seed, form=form), Kept(kind), kind.begin()
     edges = [0, *sorted(cuts), len(events)]
