@@ -368,14 +368,14 @@ def records(n: int, first: int = 0) -> list[tuple[int, Any, Any, int]]:
 @pytest.mark.slow
 def test_runs_that_are_killed_give_the_same_model(broker: str, topic: Any, registry: Registry, tmp_path: Path) -> None:
     source = topic("events", partitions=2)
-    fill(broker, source, [*records(3000), (0, b"k", framed(99, b"\0"), 1_750_000_009_000)])
+    fill(broker, source, [*records(1000), (0, b"k", framed(99, b"\0"), 1_750_000_009_000)])
     url = f"kafka://{broker}/{source}?registry={registry.url}&batch_size=50&max_poll_records=400"
     options = ("--label", "y", "--model", "cpm", "--at-end", "stop", "--quiet")
     ran(url, *options, "--save", "whole", "--out", "whole.csv", cwd=tmp_path)
-    kept = ("--checkpoint", "check", "--checkpoint-every", "200", "--save", "model", "--out", "out.csv")
+    kept = ("--checkpoint", "check", "--checkpoint-every", "100", "--save", "model", "--out", "out.csv")
     with Run(url, *options, *kept, cwd=tmp_path) as run:
         deadline = time.monotonic() + 60
-        while not run.over and lines_of(tmp_path / "out.csv") < 500 and time.monotonic() < deadline:
+        while not run.over and lines_of(tmp_path / "out.csv") < 300 and time.monotonic() < deadline:
             time.sleep(0.002)
         run.send_signal(signal.SIGKILL)
         run.wait()

@@ -98,7 +98,7 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
     fill(broker, name, rows, compression_type=compression)
     found = []
     with opened(broker, name, at_end="stop", max_held_bytes=most) as source:  # so that imports do not count
-        assert sum(map(len, source)) == 3 * n
+        next(iter(source))
     tracemalloc.start()
     try:
         with opened(broker, name, at_end="stop", max_held_bytes=most) as source:
@@ -451,7 +451,8 @@ def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
         assert len(events(source)[0]) == 30
 
 
-def test_a_topic_made_anew_stops_a_live_run(broker, topic):
+def test_a_topic_made_anew_stops_a_live_run(broker, topic, monkeypatch):
+    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.2)
     name = topic("events")
     fill(broker, name, numbered(30))
     with opened(broker, name) as source:

@@ -47,7 +47,7 @@ def by_hand(model, events) -> list[dict[str, Any]]:
     return answers
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(model=st.sampled_from(MODELS), max_live=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
 def test_a_model_per_key_alone(model, max_live, doings):
     """Interleaved, flushed, evicted, dropped and restarted keys give the results of separate models.
@@ -333,7 +333,7 @@ class Slow:
         return predicted
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_teach_what_was_predicted(doings, most):
     """Compare any order of records, with packed states and live keys."""

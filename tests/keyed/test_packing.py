@@ -62,7 +62,7 @@ def test_learner_goes_on_to_the_bit(name):
     """A learner that is packed every few events and unpacked between others equals one that was never packed."""
     alone, packer, sections = LEARNERS[name].clone(), Packer(LEARNERS[name]), None
     other = packer.begin()
-    for i, (x, y) in enumerate(events(120)):
+    for i, (x, y) in enumerate(events(70)):
         held = packer.begin() if sections is None else packer.unpack(sections)
         for learner in (held.learner, alone):
             learner.predict_one(x)
