@@ -71,7 +71,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
             f"{_LATE[1]}[<lambda>-options5]",
         ),
     ),
-    "single_join": ("streamsvm/delayed/single_join.py", _LATE[1:]),
+    "single_join": ("streamsvm/delayed/single_join.py", tuple(f"{_LATE[1]}[<lambda>-options{i}]" for i in (3, 7, 1))),
     "archive": (
         "streamsvm/models/archive.py",
         ("tests/test_models.py", "tests/test_hostile_files.py", f"{_POWER}an_archive_is_replaced_as_a_whole"),
