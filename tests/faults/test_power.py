@@ -25,14 +25,14 @@ from tests.faults.survivors import choices, moments, survivor
 
 @pytest.mark.slow
 def test_every_moment_of_a_run(tmp_path: Path) -> None:
-    trial = Trial(replace(SCENARIOS["reset"], n_events=40), tmp_path)
-    assert every_moment(trial, random.Random(1), 1) > 30
+    trial = Trial(replace(SCENARIOS["reset"], n_events=30), tmp_path)
+    assert every_moment(trial, random.Random(1), 1) > 25
 
 
 @pytest.mark.slow
 def test_some_moments_of_a_run_with_late_labels(tmp_path: Path) -> None:
     trial = Trial(replace(SCENARIOS["joined"], n_events=60), tmp_path)
-    some_moments(trial, random.Random(1), 10)
+    some_moments(trial, random.Random(1), 6)
 
 
 @pytest.mark.slow
