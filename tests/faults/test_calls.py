@@ -21,7 +21,7 @@ from tests.faults.test_keyed import Copy, Topic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "step"), [("reset", 17), ("joined", 17)])
+@pytest.mark.parametrize(("name", "step"), [("reset", 14), ("joined", 17)])
 def test_system_calls_that_fail(name: str, step: int, tmp_path: Path) -> None:
     trial = Trial(replace(SCENARIOS[name], n_events=30), tmp_path)
     found = list(every_call(trial, itertools.cycle(HOWS), step=step))
