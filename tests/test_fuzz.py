@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize(
     ("kind", "n"), [("archive", 60), ("key", 100), ("checkpoint", 8), ("decisions", 8), ("late", 8)]
 )
-def test_crafted_states_are_refused_or_work(kind: str, n: int, tmp_path: Path) -> None:
+def test_crafted_states_are_refused_or_work(kind, n, tmp_path):
     assert sum(fuzz.trial(kind, number, tmp_path) for number in range(n)) > n // 3
 
 
 @pytest.mark.parametrize("make", [lambda: CPMClassifier(scaling="rank"), lambda: StreamSVMClassifier(budget=5)])
-def test_ranks_of_a_key_that_are_not_those_of_its_values_are_refused(make) -> None:
+def test_ranks_of_a_key_that_are_not_those_of_its_values_are_refused(make):
     packer = Packer(make())
     held = packer.begin()
     X, y = ring(60)
@@ -46,7 +45,7 @@ def test_ranks_of_a_key_that_are_not_those_of_its_values_are_refused(make) -> No
         packer.unpack(unseal(seal([*packer.pack(held), b""]))[:-1])
 
 
-def test_counts_that_no_labels_can_have_are_refused() -> None:
+def test_counts_that_no_labels_can_have_are_refused():
     model = DecidingClassifier(CPMClassifier(), class_weight="balanced")
     model.learn_many(*ring(10))
     header, arrays = model.state()
@@ -70,7 +69,7 @@ def test_counts_that_no_labels_can_have_are_refused() -> None:
         (StreamSVMClassifier, "rows.began", 1e6),
     ],
 )
-def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value: float) -> None:
+def test_numbers_that_no_stream_can_have_left_are_refused(make, name, value):
     model = make()
     model.learn_many(*ring(60))
     header, arrays = model.state()
@@ -110,7 +109,7 @@ def history() -> Any:
         (History, lambda header, arrays: np.put(arrays["relevances"], 0, 7.0)),
     ],
 )
-def test_states_that_no_run_can_have_left_are_refused(part: Any, change: Any) -> None:
+def test_states_that_no_run_can_have_left_are_refused(part, change):
     left = part_of(fuzz.left("checkpoint")[1], "metrics", "/") if part is Metrics else history()
     header, arrays = copy.deepcopy(left)
     part().restore((header, arrays))
@@ -119,7 +118,7 @@ def test_states_that_no_run_can_have_left_are_refused(part: Any, change: Any) ->
         part().restore((header, arrays))
 
 
-def test_a_class_without_a_label_is_refused() -> None:
+def test_a_class_without_a_label_is_refused():
     model = CPMClassifier()
     model.learn_many(*ring(10))
     header, arrays = model.state()

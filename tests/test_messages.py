@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from river import drift
@@ -111,7 +108,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_what_to_do(tmp_path: Path, name, content, options, advice) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_what_to_do(tmp_path, name, content, options, advice):
     url = write(tmp_path / name, content)
     url = f"synthetic:{url}" if name.endswith(".toml") else url
     with pytest.raises(ConnectorError, match=re.escape(advice)):
@@ -179,9 +176,7 @@ def without_pyarrow(path: str) -> None:
         (lambda: SmoothedNewton(init=5).fit(*ROWS), "`init` must be a `LinearModel`, as `model_` of a fitted one is"),
     ],
 )
-def test_a_message_says_what_is_wrong_and_what_to_do(
-    act: Callable[[], Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_says_what_is_wrong_and_what_to_do(act, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exception, match=re.escape(text)):
         act()

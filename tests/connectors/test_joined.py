@@ -60,7 +60,7 @@ def in_turn(batch: Batch) -> tuple[list[Item], list[Item]]:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_both_are_merged_by_time_and_any_position_is_a_place_to_go_on_from(tmp_path: Path, seed: int) -> None:
+def test_both_are_merged_by_time_and_any_position_is_a_place_to_go_on_from(tmp_path, seed):
     make, dice = made(seed, tmp_path), random.Random(seed)
     whole: list[Item] = []
     rejected: list[Item] = []
@@ -140,7 +140,7 @@ def read(events: list[Any], labels: list[Any]) -> tuple[list[Any], list[Any], li
     return found
 
 
-def test_records_without_a_usable_key_or_label_are_rejected() -> None:
+def test_records_without_a_usable_key_or_label_are_rejected():
     events = [("a", 1, None), (None, 2, None), (["b"], 3, None), ("b", 4, None), (ABSENT, 5, None)]
     labels = [
         ("a", 6, "x"),
@@ -159,11 +159,11 @@ def test_records_without_a_usable_key_or_label_are_rejected() -> None:
     assert sorted(rejected) == [*of_events, *of_labels]
 
 
-def test_an_event_may_have_no_label_and_any_hashable_key() -> None:
+def test_an_event_may_have_no_label_and_any_hashable_key():
     assert read([(("a", 1), 1, None), (1.5, 2, math.nan)], [(1.5, 3, 0.5)]) == ([("a", 1), 1.5], [0.5], [])
 
 
-def test_both_streams_learn_what_a_checkpoint_contains() -> None:
+def test_both_streams_learn_what_a_checkpoint_contains():
     events, labels = Given("events", [("a", 1, None)]), Given("labels", [("a", 2, "x")])
     source = JoinedSource(events, labels)
     list(source)
@@ -172,12 +172,12 @@ def test_both_streams_learn_what_a_checkpoint_contains() -> None:
 
 
 @pytest.mark.parametrize("position", [{}, {"events": {}}, {"events": {"at": {"n": 0}, "clock": "x"}, "labels": {}}])
-def test_another_position_is_refused(position: Any) -> None:
+def test_another_position_is_refused(position):
     with raises(ConnectorError, reason="position", named="events"):
         JoinedSource(Given("events", []), Given("labels", [])).seek(position)
 
 
-def test_identity_is_that_of_both_streams() -> None:
+def test_identity_is_that_of_both_streams():
     identity = JoinedSource(Given("e", []), Given("l", [])).identity
     assert "e" in identity.split()
     assert "l" in identity.split()
@@ -199,7 +199,7 @@ class Live(Given):
 
 
 @pytest.mark.parametrize("live", ["events", "labels"])
-def test_a_live_stream_at_its_end_is_not_waited_for(live: str) -> None:
+def test_a_live_stream_at_its_end_is_not_waited_for(live):
     events, labels = [("a", 1, None), ("b", 5, None)], [("a", 7, "x"), ("b", 9, "y")]
     kinds = {"events": Given, "labels": Given} | {live: Live}
     source = JoinedSource(kinds["events"]("events", events), kinds["labels"]("labels", labels))
@@ -243,7 +243,7 @@ class Scripted(Given):
         ([("a", 1, None), ("b", 3, None)], [IDLE, IDLE, IDLE, ("a", 2, "x")], 1, ["a"]),
     ],
 )
-def test_streams_that_pause(events: list[Any], labels: list[Any], most: float, expected: list[str]) -> None:
+def test_streams_that_pause(events, labels, most, expected):
     source, found = JoinedSource(Scripted("events", events), Scripted("labels", labels)), list[Any]()
     source.most = most
     for batch in source:
@@ -256,7 +256,7 @@ def test_streams_that_pause(events: list[Any], labels: list[Any], most: float, e
     assert found == expected
 
 
-def test_rejected_records_have_a_place_among_their_neighbours(tmp_path: Path) -> None:
+def test_rejected_records_have_a_place_among_their_neighbours(tmp_path):
     for name, text in (
         ("e", "id,t\na,0\n,1\nb,x\nc,1\n,1\nd,9\n,9\n"),
         ("l", "id,t,y\n,0,A\na,3,A\na,3,\na,x,A\na,3,B\n"),
@@ -271,7 +271,7 @@ def test_rejected_records_have_a_place_among_their_neighbours(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("most", "expected"), [(0, []), (1, ["a", "x"]), (2, ["a", "x", "b", "y"])])
-def test_after_the_last_event_come_the_labels_before_the_next(most: int, expected: list[str]) -> None:
+def test_after_the_last_event_come_the_labels_before_the_next(most, expected):
     events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
     source = JoinedSource(Given("events", events), Given("labels", [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]))
     source.most, found = most, list[Any]()
@@ -282,7 +282,7 @@ def test_after_the_last_event_come_the_labels_before_the_next(most: int, expecte
     assert found == expected
 
 
-def test_lag_and_stalls_are_those_of_both_streams() -> None:
+def test_lag_and_stalls_are_those_of_both_streams():
     events, labels = Given("e", [], behind={"0": 3}, stalls=1), Given("l", [], behind={"0": 4}, stalls=2)
     source = JoinedSource(events, labels)
     assert (source.lag, source.stalls) == ({"0": 3, "labels 0": 4}, 3)
@@ -297,7 +297,7 @@ class Telling(Given):
     fraction, categories, notices = 0.25, ("colour",), ("a warning",)
 
 
-def test_progress_and_categories_are_those_of_the_events_and_warnings_those_of_both() -> None:
+def test_progress_and_categories_are_those_of_the_events_and_warnings_those_of_both():
     source = JoinedSource(Telling("e", []), Telling("l", [], fraction=0.5))
     assert (source.fraction, source.categories) == (0.25, ("colour",))
     assert source.notices == ["a warning", "a warning"]

@@ -62,7 +62,7 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-reader")}
 
 
-def test_position_and_fraction_are_those_of_what_was_handed_out() -> None:
+def test_position_and_fraction_are_those_of_what_was_handed_out():
     before = threads()  # sources of other tests in this process may be waiting for their collection
     sizes = [MANY, MANY, 1, MANY, MANY]
     with closing(Counted(*sizes)) as source:
@@ -74,7 +74,7 @@ def test_position_and_fraction_are_those_of_what_was_handed_out() -> None:
     assert threads() <= before
 
 
-def test_an_error_comes_after_the_batches_before_it() -> None:
+def test_an_error_comes_after_the_batches_before_it():
     before = threads()
     with closing(Counted(MANY, MANY, error=ConnectorError("line 7"))) as source:
         batches = iter(source)
@@ -87,7 +87,7 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "jsonl"])
-def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatch: Any, suffix: str) -> None:
+def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path, monkeypatch, suffix):
     pa = pytest.importorskip("pyarrow.parquet")
     for name in ("FIRST_LINES", "FEW_LINES"):
         monkeypatch.setattr(arrow_cells, name, 1)
@@ -102,7 +102,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
     else:
         write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
 
-    def everything(least: int) -> list[Any]:
+    def everything(least):
         """Read a stream that is left, continued and rewound."""
         monkeypatch.setattr(streams, "LEAST_EVENTS", least)
         with closing(open_source(url, label="y", batch_size=150)) as source:
@@ -110,7 +110,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
         found: list[Any] = []
         with closing(open_source(url, label="y", batch_size=150)) as source:
 
-            def note(batch: Batch) -> None:
+            def note(batch):
                 rejected = [one.origin for one in batch.rejected]
                 found.append((batch.rows(), list(batch.labels), batch.position, rejected))
                 found.append((source.position, source.fraction))
@@ -137,7 +137,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs a list of open files")
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
-def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path: Path, suffix: str) -> None:
+def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path, suffix):
     text = b"a,y\n1,0\n2,1\n"
     url = write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
     before = set(os.listdir("/proc/self/fd"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from connectors import ConnectorError, Source, open_sink, open_source, registry
@@ -34,7 +31,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
     return opened
 
 
-def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
+def test_what_registers_is_opened_by_its_scheme(memory):
     source = open_source("memory:sea?n=20")
     assert sum(len(batch) for batch in source) == 20
     open_sink("memory:a", resume=True, source=source)
@@ -43,7 +40,7 @@ def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
         open_sink("memory:a?lable=y")
 
 
-def test_what_registers_runs(memory: list[Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_registers_runs(memory, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = ["--model", "cpm", "--quiet"]
     assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
@@ -65,11 +62,11 @@ def test_what_registers_runs(memory: list[Setting], tmp_path: Path, monkeypatch:
         ("synthetic:demo", {}, "synthetic"),
     ],
 )
-def test_a_stream_is_told_by_scheme_then_format_then_suffix(path: str, options: dict[str, Any], name: str) -> None:
+def test_a_stream_is_told_by_scheme_then_format_then_suffix(path, options, name):
     assert connector_of(path, Options(path, options)).name == name
 
 
-def test_what_only_goes_one_way_is_refused() -> None:
+def test_what_only_goes_one_way_is_refused():
     with raises(ConnectorError, reason="no source"):
         open_source("null:")
     with raises(ConnectorError, reason="no sink"):
@@ -78,7 +75,7 @@ def test_what_only_goes_one_way_is_refused() -> None:
         open_sink("-?format=parquet")
 
 
-def test_only_files_and_directories_are_places(tmp_path: Path) -> None:
+def test_only_files_and_directories_are_places(tmp_path):
     assert is_place(str(tmp_path / "new.csv"))
     assert is_place(str(tmp_path))
     assert not any(is_place(path) for path in ("-", "/dev/null", "null:", "kafka://a:9092/t", "other://x"))

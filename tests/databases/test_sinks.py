@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors import ConnectorError, Sink, open_sink
-from tests.databases import postgres
 from tests.databases.tables import Database
 from tests.errors import raises
 
@@ -38,7 +36,7 @@ def wanted(n: int) -> list[Any]:
     return [(i, i, "up", 0.5, "1") for i in range(n)]
 
 
-def test_rows_are_numbered_and_typed(database: Database) -> None:
+def test_rows_are_numbered_and_typed(database):
     with opened(database) as sink:
         sink.write({"line": [2, 3], "prediction": [None, True], "score": [None, 1.0], "reasons": [[["x", 0.5]], None]})
         sink.flush()
@@ -50,7 +48,7 @@ def test_rows_are_numbered_and_typed(database: Database) -> None:
     ]
 
 
-def test_rows_after_a_position_are_dropped(database: Database) -> None:
+def test_rows_after_a_position_are_dropped(database):
     with opened(database) as sink:
         sink.write(results(0, 3))
         sink.flush()
@@ -62,7 +60,7 @@ def test_rows_after_a_position_are_dropped(database: Database) -> None:
     assert rows(database) == wanted(5)
 
 
-def test_the_next_run_replaces_the_rows(database: Database) -> None:
+def test_the_next_run_replaces_the_rows(database):
     for n in (9, 5):
         with opened(database) as sink:
             sink.check_replaced()
@@ -75,7 +73,7 @@ def test_the_next_run_replaces_the_rows(database: Database) -> None:
         pass
 
 
-def test_other_tables_are_never_replaced(database: Database) -> None:
+def test_other_tables_are_never_replaced(database):
     with opened(database, "events") as sink, raises(ConnectorError, named="overwrite"):
         sink.check_replaced()
     with opened(database) as sink:
@@ -89,7 +87,7 @@ def test_other_tables_are_never_replaced(database: Database) -> None:
     assert rows(database) == wanted(2)
 
 
-def test_overwrite_replaces_any_table(database: Database) -> None:
+def test_overwrite_replaces_any_table(database):
     database.run("CREATE TABLE results (a text)")
     with opened(database, overwrite=True) as sink:
         sink.check_replaced()
@@ -98,10 +96,9 @@ def test_overwrite_replaces_any_table(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [("DELETE FROM results WHERE id = 1", "changed"), ("DROP TABLE results", "missing")],
+    ("change", "reason"), [("DELETE FROM results WHERE id = 1", "changed"), ("DROP TABLE results", "missing")]
 )
-def test_changes_by_others_are_noticed_on_resumption(database: Database, change: str, reason: str) -> None:
+def test_changes_by_others_are_noticed_on_resumption(database, change, reason):
     with opened(database) as sink:
         sink.write(results(0, 3))
         sink.flush()
@@ -111,7 +108,7 @@ def test_changes_by_others_are_noticed_on_resumption(database: Database, change:
         sink.rewind(position)
 
 
-def test_changes_by_others_are_noticed_while_writing(database: Database) -> None:
+def test_changes_by_others_are_noticed_while_writing(database):
     sink = open_sink(f"{database.url}?table=results")
     sink.write(results(0, 3))
     sink.flush()
@@ -125,14 +122,12 @@ def test_changes_by_others_are_noticed_while_writing(database: Database) -> None
     assert rows(database) == wanted(1)
 
 
-def test_a_table_must_be_named(database: Database) -> None:
+def test_a_table_must_be_named(database):
     with raises(ConnectorError, reason="needs", option="table"):
         open_sink(database.url)
 
 
-def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.sql.sink._BUSY_S", 0.01)
     url = f"sqlite:///{tmp_path}/a.db?table=results"
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as other:
@@ -148,7 +143,7 @@ def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(
         assert other.execute("SELECT count(*) FROM results").fetchall() == [(3,)]
 
 
-def test_commits_of_postgres_wait_for_the_disk(server: postgres.Server) -> None:
+def test_commits_of_postgres_wait_for_the_disk(server):
     server.execute(
         "DROP TABLE IF EXISTS settings",
         "CREATE TABLE settings (id bigint PRIMARY KEY, prediction text)",

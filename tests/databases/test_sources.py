@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -42,7 +41,7 @@ def wanted(first: int, last: int) -> list[Any]:
     return [(features(i), row(i)[3], i) for i in range(first, last)]
 
 
-def test_a_table_is_read_in_the_order_of_its_cursor(database: Database) -> None:
+def test_a_table_is_read_in_the_order_of_its_cursor(database):
     insert(database, 500, 900)
     insert(database, 0, 500)
     assert events(database.source()) == wanted(0, 900)
@@ -51,7 +50,7 @@ def test_a_table_is_read_in_the_order_of_its_cursor(database: Database) -> None:
     assert [label for _, label, _ in events(database.source(query))] == [row(i)[3] for i in range(10)]
 
 
-def test_reading_resumes_after_the_last_value(database: Database) -> None:
+def test_reading_resumes_after_the_last_value(database):
     insert(database, 0, 900)
     first = next(iter(database.source(batch_size=300)))
     insert(database, 900, 1000)
@@ -60,7 +59,7 @@ def test_reading_resumes_after_the_last_value(database: Database) -> None:
     assert events(source) == wanted(300, 1000)
 
 
-def test_several_columns_may_be_the_cursor(database: Database) -> None:
+def test_several_columns_may_be_the_cursor(database):
     insert(database, 0, 900)
     source = "query=SELECT *, id / 10 AS hour FROM events&cursor=hour,id"
     first = next(iter(database.source(source, batch_size=305)))
@@ -69,7 +68,7 @@ def test_several_columns_may_be_the_cursor(database: Database) -> None:
     assert events([first]) + events(rest) == wanted(0, 900)
 
 
-def test_new_rows_are_read_while_waiting(database: Database) -> None:
+def test_new_rows_are_read_while_waiting(database):
     batches = iter(database.source("table=events&cursor=id&at_end=wait&poll=0.01s"))
     assert not len(next(batches))
     insert(database, 0, 20)
@@ -83,13 +82,13 @@ def test_new_rows_are_read_while_waiting(database: Database) -> None:
 
 
 @pytest.mark.parametrize("value", ["NULL", "7"])
-def test_a_cursor_is_unique_and_never_null(database: Database, value: str) -> None:
+def test_a_cursor_is_unique_and_never_null(database, value):
     database.run(f"CREATE TABLE twice AS SELECT 7 AS id, 1.5 AS x, 'a' AS y UNION ALL SELECT {value}, 2.5, 'b'")
     with raises(ConnectorError, reason="cursor", option="cursor"):
         list(database.source("table=twice&cursor=id"))
 
 
-def test_without_a_cursor_nothing_resumes(database: Database) -> None:
+def test_without_a_cursor_nothing_resumes(database):
     source = database.source("table=events")
     with raises(ConnectorError, reason="not seekable", option="cursor"):
         source.seek(source.position)
@@ -98,13 +97,13 @@ def test_without_a_cursor_nothing_resumes(database: Database) -> None:
 
 
 @pytest.mark.parametrize("more", ["", "table=events&query=SELECT 1", "table=nosuch", "table=events&cursor=nosuch"])
-def test_what_cannot_be_read_is_refused_at_once(database: Database, more: str) -> None:
+def test_what_cannot_be_read_is_refused_at_once(database, more):
     with raises(ConnectorError):
         database.source(more)
 
 
 @pytest.mark.parametrize("name", ['odd "name"; DROP TABLE events', "a`b", "Ünïcode 'x'"])
-def test_names_are_quoted(database: Database, name: str) -> None:
+def test_names_are_quoted(database, name):
     insert(database, 0, 2)
     quoted = '"' + name.replace('"', '""') + '"'
     database.run(f"CREATE TABLE {quoted} AS SELECT id AS {quoted}, y FROM events")
@@ -114,11 +113,11 @@ def test_names_are_quoted(database: Database, name: str) -> None:
     assert database.run("SELECT count(*) FROM events") == [(2,)]
 
 
-def test_an_empty_table_has_no_events(database: Database) -> None:
+def test_an_empty_table_has_no_events(database):
     assert list(database.source()) == []
 
 
-def test_sqlite_values_may_be_of_any_type(tmp_path: Path) -> None:
+def test_sqlite_values_may_be_of_any_type(tmp_path):
     database = sqlite(tmp_path / "a.db")
     database.run("CREATE TABLE events (x, late, code, y)")
     many = ", ".join(f"({i % 7}, {'NULL' if i < 1100 else 5}, 'c{i % 3}', 1)" for i in range(1200))
@@ -133,7 +132,7 @@ def test_sqlite_values_may_be_of_any_type(tmp_path: Path) -> None:
         list(database.source("query=SELECT 1 AS y, X'00' AS b"))
 
 
-def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path: Path) -> None:
+def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path):
     database = sqlite(tmp_path / "a.db")
     database.run("CREATE TABLE events (id, y)")
     with contextlib.closing(database.source()) as source:
@@ -143,7 +142,7 @@ def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path: Path) -> None:
         assert not source.notices
 
 
-def test_sqlite_files_are_never_created_or_changed(tmp_path: Path) -> None:
+def test_sqlite_files_are_never_created_or_changed(tmp_path):
     with raises(ConnectorError, named="nosuch.db"):
         open_source(f"sqlite:///{tmp_path}/nosuch.db?table=a")
     assert not list(tmp_path.iterdir())
@@ -161,7 +160,7 @@ VALUES = """(1, 1.50, 1e30, true, 1.5, 'x', 'calm', 'a0eebc99-9c0b-4ef8-bb6d-6bb
     '2026-01-01 08:00+02', '2026-01-01', '{}', '{1}', '\\x00', '1 day', 'calm')"""
 
 
-def test_types_of_postgres(server: postgres.Server) -> None:
+def test_types_of_postgres(server):
     server.execute("DROP TABLE IF EXISTS events", "DROP TYPE IF EXISTS mood", "CREATE TYPE mood AS ENUM ('calm')")
     server.execute(TYPES, f"INSERT INTO events VALUES {VALUES}, (2{', NULL' * 15})")
     source = f"{server.url}?table=public.events&cursor=id&ignore=j,bin,iv,d&types=ts:time,tz:time"
@@ -177,9 +176,7 @@ def test_types_of_postgres(server: postgres.Server) -> None:
             open_source(f"{server.url}?table=events&ignore={others}")
 
 
-def test_passwords_are_read_as_libpq_does_and_never_shown(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passwords_are_read_as_libpq_does_and_never_shown(server, monkeypatch):
     url = f"postgresql://{postgres.LOCKED}@127.0.0.1:{server.port}/postgres?query=SELECT 1 AS x, 'a' AS y"
     with raises(ConnectorError, reason="database"):
         open_source(url)
@@ -190,7 +187,7 @@ def test_passwords_are_read_as_libpq_does_and_never_shown(
     assert "wrong" not in str(caught.value)
 
 
-def test_a_connection_that_a_setting_prevents_is_refused_for_good(server: postgres.Server) -> None:
+def test_a_connection_that_a_setting_prevents_is_refused_for_good(server):
     for more in ("sslmode=require", "sslmode=sometimes", "channel_binding=require", "service=none", "port=no"):
         with raises(ConnectorError, reason="database") as caught:
             open_source(f"{server.url}?table=events&{more}")
@@ -204,13 +201,13 @@ def test_a_connection_that_a_setting_prevents_is_refused_for_good(server: postgr
 
 
 @pytest.mark.parametrize("password", ["hun%zz", "hun/ter", "12@hun", "hun%00"])
-def test_passwords_that_are_not_encoded_are_refused_and_not_shown(password: str) -> None:
+def test_passwords_that_are_not_encoded_are_refused_and_not_shown(password):
     with raises(ConnectorError, reason="value") as caught:
         open_source(f"postgresql://me:{password}@127.0.0.1:1/postgres?table=a")
     assert "hun" not in str(caught.value)
 
 
-def test_a_lost_connection_is_an_error_after_which_reading_resumes(server: postgres.Server) -> None:
+def test_a_lost_connection_is_an_error_after_which_reading_resumes(server):
     server.execute("DROP TABLE IF EXISTS events")
     server.execute(
         "CREATE TABLE events AS SELECT i AS id, i / 7.0::float8 AS x, repeat('a', 3000) AS y "

@@ -129,7 +129,7 @@ def after_message(browser: Any, changes: str, result: str) -> Any:
     return browser.execute_async_script(script)
 
 
-def test_figures_move(page: Any, stream: Stream) -> None:
+def test_figures_move(page, stream):
     before = number(page, "events")
     assert before > 1_900
     stream.grow(500)
@@ -143,7 +143,7 @@ def test_figures_move(page: Any, stream: Stream) -> None:
         assert drawn(page, panel) > 500, panel
 
 
-def test_monitored_features_have_rows(page: Any) -> None:
+def test_monitored_features_have_rows(page):
     table = shown(page, "#features")
     assert "4 columns, 0 changed now" in table
     for name in ("calm", SCRIPT, EVIL, "site"):
@@ -156,7 +156,7 @@ def test_monitored_features_have_rows(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_estimated_accuracy_says_what_lowers_it(page: Any) -> None:
+def test_the_estimated_accuracy_says_what_lowers_it(page):
     lowered = "document.querySelector('#lowered')"
     assert page.execute_script(f"return {lowered}.hidden")
     given = "s.estimated = {events: 1000, accuracy: .57, error: .13, lowered: .1, share: .55, features: 'heat, site'}"
@@ -166,7 +166,7 @@ def test_the_estimated_accuracy_says_what_lowers_it(page: Any) -> None:
     assert "57.0 ± 13.0 %" in told
 
 
-def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
+def test_drift_has_a_mark(page, stream):
     stream.grow(3_000, turned=True)
     wait_for(lambda: shown(page, "#changes li[data-kind=drift]"), "drift")
     assert "accuracy fell from" in shown(page, "#changes li[data-kind=drift]")
@@ -192,12 +192,12 @@ LATER = """
 
 
 @pytest.mark.parametrize("axis", ["by time", "by events"])
-def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
+def test_every_mark_is_drawn_where_it_belongs(page, axis):
     by(page, axis)
     place = "parseFloat(m.style.left) / charts.accuracy.plot.over.clientWidth"
     drawn = f"{MARKS}.map(m => [m.dataset.kind, +m.dataset.count, {place}])"
 
-    def compare() -> None:
+    def compare():
         page.refresh()
         wait_for(lambda: shown(page, "#status-text") == "running", "the page")
         by(page, axis)
@@ -212,7 +212,7 @@ def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
 
 
 @pytest.mark.parametrize("axis", ["by time", "by events"])
-def test_labels_of_the_axis_are_whole(page: Any, axis: str) -> None:
+def test_labels_of_the_axis_are_whole(page, axis):
     # How far each label extends beyond the picture, to the left or right, in a view that ends at one of the labels.
     script = """
         const u = charts.accuracy.plot, pen = document.createElement("canvas").getContext("2d"), axis = u.axes[0];
@@ -235,13 +235,13 @@ def test_labels_of_the_axis_are_whole(page: Any, axis: str) -> None:
     assert page.execute_script(f"{pen} return pen.measureText({longest}).width") <= 88
 
 
-def test_marks_of_logarithmic_axes_come_to_an_end(page: Any) -> None:
+def test_marks_of_logarithmic_axes_come_to_an_end(page):
     assert page.execute_script("return decades(.09999, .6)") == [0.1, 0.2, 0.5]
     assert page.execute_script("return decades(.0123, 140)") == [0.1, 1, 10, 100]
     assert page.execute_script("return decades(1.2, 1.9)") == [1.5]
 
 
-def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
+def test_accuracy_says_over_which_events_it_is(page, run):
     by(page, "by time")
     assert figure(page, "over the last") == "1,000 events"
     last_two = """
@@ -264,7 +264,7 @@ def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
     assert said == "over the 8,192 events before"
 
 
-def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
+def test_a_large_confusion_matrix_has_its_names_and_fits(page):
     names = [f"standing up from sitting on the ground, number {i}" for i in range(12)]
     draw = "state.confusion = {classes: arguments[0], counts: arguments[1], left_out: 0, events: 1}; renderConfusion();"
     fits = "const box = $('confusion'); return [box.scrollWidth - box.clientWidth, box.innerText.includes('sideways')]"
@@ -283,7 +283,7 @@ def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
         assert page.execute_script(f"return {cut}.length") == 0
 
 
-def test_long_names_are_whole(page: Any) -> None:
+def test_long_names_are_whole(page):
     named = """
         const name = i => `a rather long name of a sensor, number ${i}`;
         s.relevance = [...Array(8).keys()].map(i => [name(i), i + 1]);
@@ -298,11 +298,11 @@ def test_long_names_are_whole(page: Any) -> None:
         assert after_message(page, named, cut) == []
 
 
-def test_an_event_gives_its_reasons(page: Any) -> None:
+def test_an_event_gives_its_reasons(page):
     wait_for(lambda: shown(page, "#latest tbody tr button"), "events")
     names = "return [...document.querySelectorAll('#contributions td:first-child')].map(cell => cell.textContent)"
 
-    def told_apart() -> bool:  # there are fewer on a busy machine
+    def told_apart():  # there are fewer on a busy machine
         page.execute_script("closeReasons(); document.querySelector('#latest tbody tr button').click()")
         wait_for(lambda: shown(page, "#contributions"), "contributions")
         return set(page.execute_script(names)) == {"calm", SCRIPT, EVIL, "site"}
@@ -314,7 +314,7 @@ def test_an_event_gives_its_reasons(page: Any) -> None:
     assert not page.find_element("id", "reasons").is_displayed()
 
 
-def test_names_are_texts(page: Any) -> None:
+def test_names_are_texts(page):
     wait_for(lambda: EVIL in shown(page, "#relevance"), "the name")
     assert SCRIPT in shown(page, "#relevance")
     assert f"site = {EVIL}"[:39] in shown(page, "#relevance")
@@ -323,7 +323,7 @@ def test_names_are_texts(page: Any) -> None:
     assert page.execute_script("return window.harmed") is None
 
 
-def test_it_is_reloaded_in_the_middle(page: Any, stream: Stream) -> None:
+def test_it_is_reloaded_in_the_middle(page, stream):
     before = len(page.execute_script("return series.columns.time"))
     page.refresh()
     wait_for(lambda: shown(page, "#status-text") == "running", "the page")
@@ -333,7 +333,7 @@ def test_it_is_reloaded_in_the_middle(page: Any, stream: Stream) -> None:
     wait_for(lambda: number(page, "events") > seen, "more events")
 
 
-def test_keys_themes_and_a_phone(page: Any) -> None:
+def test_keys_themes_and_a_phone(page):
     body = page.find_element("css selector", "body")
     background = "return getComputedStyle(document.body).backgroundColor"
     page.execute_script("theme('light')")
@@ -358,7 +358,7 @@ def test_keys_themes_and_a_phone(page: Any) -> None:
         wait_for(lambda: page.execute_script(wide) <= 0, "all fits")
 
 
-def test_four_pages_beside_the_run(page: Any, run: Running, stream: Stream) -> None:
+def test_four_pages_beside_the_run(page, run, stream):
     first = page.current_window_handle
     try:
         for _ in range(3):
@@ -379,7 +379,7 @@ def test_four_pages_beside_the_run(page: Any, run: Running, stream: Stream) -> N
     wait_for(lambda: run.state()["events"] + run.state()["rejected"] == stream.n, "the run goes on")
 
 
-def test_the_end_is_said(browser: Any, run: Running, stream: Stream) -> None:
+def test_the_end_is_said(browser, run, stream):
     browser.get(run.url)
     wait_for(lambda: shown(browser, "#status-text") == "running", "the page")
     by(browser, "by events")

@@ -59,7 +59,7 @@ def whole() -> tuple[DashboardState, Report, dict[str, Any]]:
     return ran(StreamSVMClassifier(effort="low"))
 
 
-def test_the_figures_are_those_of_the_report(whole: Any) -> None:
+def test_the_figures_are_those_of_the_report(whole):
     _, report, state = whole
     metrics = report.metrics
     assert (state["events"], state["judged"], state["unanswered"]) == (8_800, metrics.judged, metrics.unanswered)
@@ -72,7 +72,7 @@ def test_the_figures_are_those_of_the_report(whole: Any) -> None:
     assert state["late"]["model"] == metrics.recent_accuracy
 
 
-def test_the_estimated_accuracy_names_the_features_that_lower_it() -> None:
+def test_the_estimated_accuracy_names_the_features_that_lower_it():
     estimate, nothing = Estimate(window=400), np.zeros(0)
     estimate.follow(np.full(400, 0.9), nothing, nothing > 0)
     changed: Any = SimpleNamespace(doubts=lambda history: {"heat": 0.3, ("site", "b"): 0.1})
@@ -85,21 +85,21 @@ def test_the_estimated_accuracy_names_the_features_that_lower_it() -> None:
     assert estimated(Report("model", "source", None, None, Metrics())) is None
 
 
-def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:
+def test_drift_is_marked_where_it_was_noticed(whole):
     _, report, state = whole
     drops = [mark for mark in state["marks"] if mark["kind"] == "drift"]
     assert [mark["judged"] for mark in drops] == [drop.judged for drop in report.metrics.drops.last]
     assert 8_000 < drops[0]["judged"] < 8_800
 
 
-def test_a_new_class_is_marked_at_its_first_label() -> None:
+def test_a_new_class_is_marked_at_its_first_label():
     report = Report("a model", "a source", None, None, Metrics())
     for labels in ([0] * 1_500, [0, 0, 7, 7], [0, 7]):
         report.metrics.update(labels, np.zeros(len(labels), int), [0])
     assert annotations_of(report) == [{"kind": "class", "judged": 1_502, "text": "7"}]
 
 
-def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
+def test_the_last_events_are_those_of_the_stream(whole):
     board, report, state = whole
     (*_, batch) = open_source(DRIFTING)
     last = state["latest"][0]
@@ -109,10 +109,10 @@ def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
-def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, batch_size: int) -> None:
+def test_each_moment_has_the_last_events_of_it(monkeypatch, batch_size):
     board, seen = DashboardState(every_s=0.0), Counter[int]()
 
-    def compare(report: Report, fraction: float | None) -> None:
+    def compare(report, fraction):
         board(report, fraction)
         state = json.loads(board.feed.latest)
         n = state["events"]
@@ -124,14 +124,14 @@ def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, 
     assert len(seen) == -(-120 // batch_size)
 
 
-def test_the_last_message_needs_no_more_questions(whole: Any) -> None:
+def test_the_last_message_needs_no_more_questions(whole):
     board, report, state = whole
     assert state["series"] == json.loads(board.series())
     assert state["series"]["columns"]["judged"][-1] == report.metrics.judged
     assert state["series"]["run"] == state["run"]
 
 
-def test_series_are_exact_counts(whole: Any) -> None:
+def test_series_are_exact_counts(whole):
     board, report, _ = whole
     series = json.loads(board.series())
     columns = series["columns"]
@@ -143,11 +143,11 @@ def test_series_are_exact_counts(whole: Any) -> None:
     assert set(series["history"]["shares"]) == {"model", "no_change", "majority"}
 
 
-def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch):
     for share in ("_PUBLISHING", "_LOOKING", "_ANSWERING"):
         monkeypatch.setattr(f"streamsvm.run.page.dashboard.{share}", 1.0)  # it updates and answers continuously
 
-    def model() -> Any:
+    def model():
         learner = StreamSVMClassifier(effort="low")
         return RefitClassifier(learner, "newton", trigger=Every(800), delay=64)
 
@@ -155,7 +155,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
     runner_of(alone, open_source(SHORT)).run()
     answers: list[Future[bytes]] = []
 
-    def look_and_ask(report: Report, fraction: float | None) -> None:
+    def look_and_ask(report, fraction):
         board(report, fraction)
         if latest := json.loads(board.feed.latest)["latest"]:
             answers.append(pool.submit(board.ask, latest[0]["id"], 10.0))
@@ -187,7 +187,7 @@ def answer(board: DashboardState, report: Report) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", [StreamSVMClassifier(effort="low"), BSGDClassifier()], ids=["blend", "bsgd"])
-def test_reasons(model: Any) -> None:
+def test_reasons(model):
     # The label is the sign of `tells`.
     rng = np.random.default_rng(0)
     rows = [{"tells": a, "says nothing": b} for a, b in rng.normal(size=(1_500, 2)).tolist()]
@@ -222,7 +222,7 @@ def test_reasons(model: Any) -> None:
     ],
     ids=["cpm", "pipeline"],
 )
-def test_reasons_of_models_without_examples(model: Any, why: str) -> None:
+def test_reasons_of_models_without_examples(model, why):
     board, report, _ = ran(model, "synthetic:sea?n=600")
     found = answer(board, report)
     assert found["why_no_nearest"] == why
@@ -230,20 +230,20 @@ def test_reasons_of_models_without_examples(model: Any, why: str) -> None:
     assert any(abs(change) > 0.1 for _, _, change in found["contributions"])
 
 
-def test_models_that_know_no_probabilities() -> None:
+def test_models_that_know_no_probabilities():
     class First(Classifier):
         """Predicts the first label."""
 
         first: Any = None
 
-        def learn_one(self, x: Any, y: Any, **_: Any) -> None:
+        def learn_one(self, x, y, **_):
             self.first = y if self.first is None else self.first
 
-        def predict_one(self, x: Any, **_: Any) -> Any:
+        def predict_one(self, x, **_):
             return self.first
 
         @property
-        def _multiclass(self) -> bool:
+        def _multiclass(self):
             return True
 
     board, report, state = ran(First(), "synthetic:sea?n=300")
@@ -261,7 +261,7 @@ def test_models_that_know_no_probabilities() -> None:
     ],
     ids=["blend", "bsgd", "cpm", "refits"],
 )
-def test_whoever_peeks_leaves_no_trace(model: Any) -> None:
+def test_whoever_peeks_leaves_no_trace(model):
     batches = open_source("synthetic:agrawal?n=600&seed=3&batch_size=200")
     rows, labels = zip(*[(batch.rows(), batch.labels) for batch in batches], strict=True)
     model.run_batch(rows[0] + rows[1], labels[0] + labels[1])
@@ -276,9 +276,7 @@ def test_whoever_peeks_leaves_no_trace(model: Any) -> None:
     assert np.array_equal(peeked, model.predict_proba_many(rows[2][50:60]))
 
 
-def test_a_page_that_fails_is_no_matter_of_the_run(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_page_that_fails_is_no_matter_of_the_run(monkeypatch, caplog):
     monkeypatch.setattr(DashboardState, "_state", lambda *_: 1 / 0)
     board = DashboardState()
     assert runner_of(GaussianNB(), open_source("synthetic:sea?n=600"), observers=[board]).run().metrics.taken == 600
@@ -288,7 +286,7 @@ def test_a_page_that_fails_is_no_matter_of_the_run(
     ]
 
 
-def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch):
     clock = iter([10.0, 10.003, 10.003])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     watch = Stopwatch()
@@ -296,7 +294,7 @@ def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch
     assert watch.rest(2.0, 0.003) == 2.0
 
 
-def test_it_says_whether_all_is_well() -> None:
+def test_it_says_whether_all_is_well():
     board = DashboardState()
     assert board.health() == "starting"
     report = runner_of(GaussianNB(), open_source("synthetic:sea?n=200"), observers=[board]).run()
@@ -307,29 +305,29 @@ def test_it_says_whether_all_is_well() -> None:
     assert board.health().startswith("no batch was processed for 1")
 
 
-def test_names_that_no_json_can_hold() -> None:
+def test_names_that_no_json_can_hold():
     class Odd(Source):
         name = "odd"
 
         @property
-        def position(self) -> Any:
+        def position(self):
             return {}
 
-        def seek(self, position: Any) -> None: ...
+        def seek(self, position): ...
 
-        def __iter__(self) -> Any:
+        def __iter__(self):
             rows = [{"\ud800half": float(i % 2), ("a", "b"): 1.0, 3: 2.0} for i in range(40)]
             labels = [("x", 1) if i % 2 else "\ud800" for i in range(40)]
             yield Batch(rows, labels, Origins({}, {"\udfff": list(range(40))}), {}, keys=["\ud801"] * 40)
 
-        def close(self) -> None: ...
+        def close(self): ...
 
     _, _, state = ran(CPMClassifier(), Odd())
     assert state["latest"][0]["label"] == "('x', 1)"
     assert state["latest"][1]["label"] == "\\ud800"
 
 
-def test_rejects_by_reason() -> None:
+def test_rejects_by_reason():
     rejects = Rejects()
     from connectors.events import Rejected
 
@@ -344,7 +342,7 @@ def test_rejects_by_reason() -> None:
 # Over time --------------------------------------------------------------------------------------------------------
 
 
-def test_a_month_of_points_is_bounded_and_falls_in_resolution() -> None:
+def test_a_month_of_points_is_bounded_and_falls_in_resolution():
     series, days = Series(), 40
     seconds = np.concatenate([np.arange(0, (days - 1) * 86_400, 200), np.arange((days - 1) * 86_400, days * 86_400, 5)])
     for second in seconds.tolist():
@@ -364,7 +362,7 @@ def test_a_month_of_points_is_bounded_and_falls_in_resolution() -> None:
 # Recent events ----------------------------------------------------------------------------------------------------
 
 
-def test_calibration_is_that_of_the_measures() -> None:
+def test_calibration_is_that_of_the_measures():
     rng = np.random.default_rng(1)
     p = rng.uniform(0.02, 0.98, 1_500)  # of "b"
     labels = ["b" if u < q else "a" for u, q in zip(rng.uniform(size=len(p)), p, strict=True)]
@@ -380,7 +378,7 @@ def test_calibration_is_that_of_the_measures() -> None:
     assert sum(each["events"] for each in found["bins"]) == found["events"] == 200
 
 
-def test_confusions_of_late() -> None:
+def test_confusions_of_late():
     rng = np.random.default_rng(2)
     metrics, classes = Metrics(), list(range(20))
     seen: list[tuple[int, int]] = []

@@ -17,7 +17,7 @@ from streamsvm.run.runner import runner_of
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsvm.json"
 
 
-def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
+def test_every_metric_it_shows_is_exported(tmp_path):
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
     report = runner_of(model, open_source("synthetic:sea?n=800&batch_size=200")).run()
     report.lag = {0: 5}
@@ -30,7 +30,7 @@ def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
     assert len(asked) >= 12
 
 
-def test_panels_do_not_overlap() -> None:
+def test_panels_do_not_overlap():
     cells = [
         (x, y)
         for panel in json.loads(DASHBOARD.read_text())["panels"]

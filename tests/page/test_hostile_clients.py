@@ -13,8 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,15 +79,13 @@ def answered(connection: socket.socket) -> bytes:
 
 
 class TestRequests:
-    def test_half_open_connections_keep_nobody_out(self, server: HttpServer, connect: Any) -> None:
+    def test_half_open_connections_keep_nobody_out(self, server, connect):
         hostile = [connect(server.port, half) for half in (b"", b"GET", WHOLE[:-2], b"\x16\x03\x01\x02\x00") * 20]
         for _ in range(3):
             assert get(server.port, "/small")[:2] == (200, b"small")
         assert is_closed(hostile[0])  # the oldest connections were closed for the others
 
-    def test_a_request_that_comes_byte_by_byte_is_given_up(
-        self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_request_that_comes_byte_by_byte_is_given_up(self, server, connect, monkeypatch):
         monkeypatch.setattr(web, "HEAD_S", 0.3)
         slow = connect(server.port, b"GET / HTTP/1.1\r\n")
         with contextlib.suppress(ConnectionError):
@@ -98,7 +94,7 @@ class TestRequests:
                 time.sleep(0.05)
             pytest.fail("it is waited for")
 
-    def test_what_is_no_request_is_answered_and_closed(self, server: HttpServer, connect: Any) -> None:
+    def test_what_is_no_request_is_answered_and_closed(self, server, connect):
         for said, status in (
             (b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % bytes(40_000), 431),
             (b"GET / HTTP/1.1\r\n%s\r\n" % (b"a: b\r\n" * 101), 431),
@@ -115,10 +111,10 @@ class TestRequests:
             assert answered(connect(server.port, said)).startswith(b"HTTP/1.1 %d " % status), said[:40]
         assert get(server.port, "/small")[0] == 200
 
-    def test_one_request_of_a_connection_is_answered(self, server: HttpServer, connect: Any) -> None:
+    def test_one_request_of_a_connection_is_answered(self, server, connect):
         assert answered(connect(server.port, SMALL * 50)).count(b"HTTP/1.1 200") == 1
 
-    def test_over_ipv6(self, connect: Any) -> None:
+    def test_over_ipv6(self, connect):
         if not socket.has_ipv6:
             pytest.skip("no IPv6 here")
         with serving("[::1]:0") as server:
@@ -132,7 +128,7 @@ class TestWhoDoesNotRead:
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(web, "_PATIENCE_S", 0.0)
 
-    def test_one_that_was_waited_for_leaves_for_the_next(self, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_was_waited_for_leaves_for_the_next(self, connect, monkeypatch):
         monkeypatch.setattr(web, "MOST", 1)
         with serving() as server:
             hostile = connect(server.port, WHOLE)
@@ -140,7 +136,7 @@ class TestWhoDoesNotRead:
             assert wait_for(lambda: answered(connect(server.port, SMALL)).endswith(b"small"), "the next is answered")
             assert is_closed(hostile)
 
-    def test_viewers_too(self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_viewers_too(self, server, connect, monkeypatch):
         monkeypatch.setattr(web, "MOST_VIEWERS", 1)
         following = b"GET /events HTTP/1.1\r\n\r\n"
         hostile = connect(server.port, following)
@@ -148,13 +144,13 @@ class TestWhoDoesNotRead:
         assert wait_for(lambda: b"HTTP/1.1 200" in connect(server.port, following).recv(100), "the next follows")
         assert is_closed(hostile)
 
-    def test_it_is_dropped(self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_is_dropped(self, server, connect, monkeypatch):
         monkeypatch.setattr(web, "SEND_S", 0.1)
         assert connect(server.port, b"GET /events HTTP/1.1\r\n\r\n").recv(10)
         wait_for(lambda: not server.n_viewers, "it is dropped")
 
 
-def test_a_flood_of_requests_gets_a_small_share_of_the_processor(server: HttpServer) -> None:
+def test_a_flood_of_requests_gets_a_small_share_of_the_processor(server):
     # The server runs in this process, the clients in another one.
     flood = (
         "import http.client, sys\n"
@@ -175,7 +171,7 @@ def test_a_flood_of_requests_gets_a_small_share_of_the_processor(server: HttpSer
 
 
 class TestMetricsPort:
-    def test_it_is_for_this_machine(self) -> None:
+    def test_it_is_for_this_machine(self):
         with contextlib.closing(Exporter("0")) as exporter:
             assert get(exporter.port, "/metrics")[0] == 200
             assert get(exporter.port, "/healthz")[:2] == (200, b"running\n")
@@ -184,12 +180,12 @@ class TestMetricsPort:
             with contextlib.closing(socket.socket()) as others:
                 others.bind(("127.0.0.2", exporter.port))  # works if it listens on all addresses
 
-    def test_it_may_be_for_others(self) -> None:
+    def test_it_may_be_for_others(self):
         with contextlib.closing(Exporter("0.0.0.0:0")) as exporter:
             assert get(exporter.port, "/metrics", {"Host": "streamsvm-0.streamsvm:9000"})[0] == 200
 
     @pytest.mark.parametrize("place", ["x", ":80"])
-    def test_places_that_are_none(self, place: str) -> None:
+    def test_places_that_are_none(self, place):
         with raises(SetupError, reason="value", option="--set metrics-port", named=place):
             Exporter(place)
 
@@ -208,20 +204,20 @@ def _many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_many_descriptors")
-def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tmp_path: Path, connect: Any) -> None:
+def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tmp_path, connect):
     stream = write_stream(tmp_path / "in.csv", 200)
     page, metrics, log = free_port(), free_port(), tmp_path / "log"
     kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")
     served = ("--page", page, "--set", f"metrics-port={metrics}")
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--at-end", "wait", *kept, *served)
 
-    def answers(port: int) -> bool:
+    def answers(port):
         assert run.poll() is None, log.read_text()
         with contextlib.suppress(OSError):
             return get(port, "/healthz")[0] == 200
         return False
 
-    def events() -> int:
+    def events():
         status, content, _ = get(page, "/state.json")
         return int(json.loads(content)["events"]) if status == 200 else 0
 

@@ -74,7 +74,7 @@ def shared() -> Iterator[Server]:
         yield one
 
 
-def test_what_there_is(server: Server) -> None:
+def test_what_there_is(server):
     assert get(server.port, "/state.json")[:2] == (200, b'{"events":1}')
     assert get(server.port, "/metrics")[:2] == (200, b"streamsvm_events_total 1.0\n")
     assert get(server.port, "/healthz")[:2] == (200, b"running\n")
@@ -88,19 +88,19 @@ def test_what_there_is(server: Server) -> None:
     assert get(server.port, "/healthz")[:2] == (503, b"ended: error\n")
 
 
-def test_what_cannot_be_told(shared: Server) -> None:
+def test_what_cannot_be_told(shared):
     for path, status in (("?id=1", 503), ("?id=2", 504), ("?id=3", 404), ("?id=x", 400), ("", 400)):
         assert get(shared.port, f"/event.json{path}")[0] == status, path
 
 
-def test_it_is_read_only(shared: Server) -> None:
+def test_it_is_read_only(shared):
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "<b>"):
         status, content, headers = get(shared.port, "/state.json", method=method)
         assert (status, headers["Allow"]) == (405, "GET, HEAD"), method
         assert b"<b>" not in content
 
 
-def test_the_headers_of_every_answer(shared: Server) -> None:
+def test_the_headers_of_every_answer(shared):
     for path in ("/", "/state.json", "/nowhere", "/series.json", "/healthz"):
         _, _, headers = get(shared.port, path)
         assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -112,7 +112,7 @@ def test_the_headers_of_every_answer(shared: Server) -> None:
         assert "Python" not in headers["Server"]
 
 
-def test_the_policy_lets_the_own_script_run_and_nothing_else(shared: Server) -> None:
+def test_the_policy_lets_the_own_script_run_and_nothing_else(shared):
     _, html, headers = get(shared.port, "/")
     policy = headers["Content-Security-Policy"]
     assert "unsafe" not in policy
@@ -124,7 +124,7 @@ def test_the_policy_lets_the_own_script_run_and_nothing_else(shared: Server) -> 
         assert set(re.findall(rf"{kind} ([^;]*)", policy)[0].split()) == hashes
 
 
-def test_the_page_asks_nobody_else_and_sets_no_markup() -> None:
+def test_the_page_asks_nobody_else_and_sets_no_markup():
     html = (files("streamsvm.run.page") / "page.html").read_text()
     assert set(re.findall(r"https?://[^'\" ]+", html)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|srcdoc", html)
@@ -132,7 +132,7 @@ def test_the_page_asks_nobody_else_and_sets_no_markup() -> None:
     assert not re.search(r"<[a-z][^>]* (on[a-z]+|style)=", html)  # the policy forbids these as well
 
 
-def test_names_of_others_lead_nowhere(shared: Server) -> None:
+def test_names_of_others_lead_nowhere(shared):
     own = ("localhost", "localhost:1", "127.0.0.1", "[::1]:80", "LOCALHOST", "127.1.2.3")
     others = ("evil.example", "127.0.0.1.evil.example", "", "192.0.2.7", "localhost.evil:80")
     for host in own + others:
@@ -141,13 +141,13 @@ def test_names_of_others_lead_nowhere(shared: Server) -> None:
             assert status == (200 if host in own else 421), (host, path)
 
 
-def test_pages_of_others_may_not_ask(shared: Server) -> None:
+def test_pages_of_others_may_not_ask(shared):
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         assert get(shared.port, "/state.json", {"Sec-Fetch-Site": site})[0] == status
     assert get(shared.port, "/", {"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link that a user follows
 
 
-def test_figures_need_the_token_where_there_is_one() -> None:
+def test_figures_need_the_token_where_there_is_one():
     with serving(TOKEN) as server:
         for path in ("/state.json", "/series.json", "/events", "/metrics", "/event.json?id=4"):
             for wrong in ({}, {"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer "}, {"Cookie": TOKEN}):
@@ -162,12 +162,12 @@ def test_figures_need_the_token_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("token", ["short", "with a blank in it", "späte Müh", ""])
-def test_tokens_that_are_none(token: str) -> None:
+def test_tokens_that_are_none(token):
     with raises(SetupError, reason="token"), serving(token):
         pass
 
 
-def test_beyond_the_machine_there_has_to_be_a_token() -> None:
+def test_beyond_the_machine_there_has_to_be_a_token():
     with raises(SetupError, reason="no token", named="STREAMSVM_PAGE_TOKEN"), serving(place="0.0.0.0:0"):
         pass
     with serving(TOKEN, "0.0.0.0:0") as server:
@@ -177,12 +177,12 @@ def test_beyond_the_machine_there_has_to_be_a_token() -> None:
 
 
 @pytest.mark.parametrize("place", ["99999", ":80", "127.0.0.1:", "no.such.host.invalid:80", "٣"])
-def test_places_that_are_none(place: str) -> None:
+def test_places_that_are_none(place):
     with raises(SetupError, option="--page", named=place), serving(TOKEN, place):
         pass
 
 
-def test_a_port_that_is_taken(shared: Server) -> None:
+def test_a_port_that_is_taken(shared):
     with raises(SetupError, reason="listen", option="--page"), serving(place=str(shared.port)):
         pass
 
@@ -203,7 +203,7 @@ def heard(connection: socket.socket, what: bytes) -> bytes:
     return found
 
 
-def test_viewers_follow_and_are_told_the_end(server: Server) -> None:
+def test_viewers_follow_and_are_told_the_end(server):
     viewers = [follow(server.port) for _ in range(3)]
     for viewer in viewers:
         heard(viewer, b'data: {"events":1}\n\n')
@@ -218,13 +218,13 @@ def test_viewers_follow_and_are_told_the_end(server: Server) -> None:
         viewer.close()
 
 
-def test_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life(server, monkeypatch):
     monkeypatch.setattr(served, "HEARTBEAT_S", 0.05)
     with contextlib.closing(follow(server.port)) as viewer:
         heard(viewer, b": here\n\n: here\n\n")
 
 
-def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_so_many_viewers_and_no_more(server, monkeypatch):
     monkeypatch.setattr(web, "MOST_VIEWERS", 2)
     viewers = [follow(server.port) for _ in range(2)]
     for viewer in viewers:
@@ -235,7 +235,7 @@ def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pyte
         viewer.close()
 
 
-def test_nothing_is_left_when_it_is_closed() -> None:
+def test_nothing_is_left_when_it_is_closed():
     before = threading.active_count()
     with serving() as server:
         viewer = follow(server.port)
@@ -247,7 +247,7 @@ def test_nothing_is_left_when_it_is_closed() -> None:
         time.sleep(0.01)
 
 
-def test_large_answers_are_packed(shared: Server) -> None:
+def test_large_answers_are_packed(shared):
     _, content, headers = get(shared.port, "/series.json", {"Accept-Encoding": "gzip"})
     assert headers["Content-Encoding"] == "gzip"
     assert len(content) < 1_000

@@ -6,13 +6,13 @@ import signal
 from typing import Any
 
 from tests.commands import Command
-from tests.kafka.conftest import Make, fill
+from tests.kafka.conftest import fill
 from tests.kafka.test_run import arguments, stream
 from tests.page.looking import eager, free_port, wait_for
 from tests.page.test_browser import figure, looked_at, number, shown
 
 
-def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_path: Any) -> None:
+def test_a_topic_is_seen_to_move(browser, broker, topic, tmp_path):
     source, out, dead, port = topic("events"), topic("out"), topic("dead", 1), free_port()
     rows = stream(3_000)
     fill(broker, source, rows[:2_000])

@@ -22,7 +22,6 @@ from streamsvm.run.page.watch import CheckpointView, RemoteView, follow
 from streamsvm.run.runner import Report, runner_of
 from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
-from tests.run.conftest import Streamsvm
 
 STREAM = "synthetic:demo?n=3000&drift=2000&width=0"
 
@@ -49,7 +48,7 @@ def seen(view: CheckpointView, n: int) -> dict[str, Any]:
     return state if state.get("events") == n and state["ended"] else {}
 
 
-def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
+def test_a_directory_is_read_as_it_is_renewed(tmp_path):
     view = CheckpointView(tmp_path)
     assert view.health() == "no checkpoint yet"
     with running(view):
@@ -67,7 +66,7 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.safetensors", "lock"}
 
 
-def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> None:
+def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path):
     model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(500), delay=450)
     run(tmp_path, model, 2_750)
     assert model.state()[0]["job"] is not None
@@ -80,7 +79,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> Non
     assert set(threading.enumerate()) - before == set()
 
 
-def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path, caplog):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"what is this")
     view = CheckpointView(tmp_path)
     view.look()
@@ -89,12 +88,12 @@ def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: py
 
 
 @pytest.mark.parametrize("place", ["http://", "http://[::1", "http://a:b"])
-def test_addresses_that_are_none(place: str) -> None:
+def test_addresses_that_are_none(place):
     with raises(SetupError, reason="address", named=place):
         RemoteView(place, None)
 
 
-def test_the_page_of_another_page(tmp_path: Path) -> None:
+def test_the_page_of_another_page(tmp_path):
     view = CheckpointView(tmp_path)
     run(tmp_path, CPMClassifier(), 1_000)
     view.look()
@@ -116,7 +115,7 @@ def test_the_page_of_another_page(tmp_path: Path) -> None:
         assert other.health().endswith("does not respond")
 
 
-def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_page_whose_token_is_not_known(tmp_path, caplog):
     view = CheckpointView(tmp_path)
     with contextlib.closing(Server(view, "0", "the-token-of-it")) as server:
         other = RemoteView(server.url, None)
@@ -125,7 +124,7 @@ def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptu
         assert "the-token-of-it" not in caplog.text
 
 
-def test_from_the_command_line(tmp_path: Path) -> None:
+def test_from_the_command_line(tmp_path):
     run(tmp_path / "state", CPMClassifier(), 1_000)
     with Running("state", cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as first:
         token = {"Authorization": "Bearer known-to-both"}
@@ -145,7 +144,7 @@ KAFKA = "kafka://127.0.0.1:1/nobody-answers"
 
 
 @pytest.mark.parametrize("option", ["--page=", "--set=metrics-port="])
-def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Streamsvm, option: str) -> None:
+def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm, option):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = streamsvm("run", KAFKA, "--label", "y", f"{option}{taken.getsockname()[1]}")
     assert done.returncode == 2
@@ -164,9 +163,7 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Str
         (("run", "--page-token", "short"), "STREAMSVM_PAGE_TOKEN or page-token-file"),
     ],
 )
-def test_settings_that_do_not_fit(
-    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_settings_that_do_not_fit(streamsvm, tmp_path, arguments, message):
     (tmp_path / "token").write_text("short\n")
     done = streamsvm(*arguments)
     assert done.returncode == 2

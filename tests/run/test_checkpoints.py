@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -27,7 +26,7 @@ def snapshot(**changes: Any) -> Snapshot:
     return Snapshot(**given | changes)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read(tmp_path):
     with Checkpoint(tmp_path / "new" / "deep") as checkpoint:
         assert not checkpoint.exists
         assert checkpoint.read({"label": "y"}) is None
@@ -52,12 +51,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         (10, 2.0, [(10, 0.0), (0, 2.0)], [(9, 1.9)]),
     ],
 )
-def test_when_a_snapshot_is_due(tmp_path: Path, every_events: Any, every_s: Any, due: Any, not_due: Any) -> None:
+def test_when_a_snapshot_is_due(tmp_path, every_events, every_s, due, not_due):
     checkpoint = Checkpoint(tmp_path, every_events=every_events, every_s=every_s)
     assert [checkpoint.due(*at) for at in (*due, *not_due)] == [True] * len(due) + [False] * len(not_due)
 
 
-def test_the_age_is_that_of_the_last_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_is_that_of_the_last_snapshot(tmp_path, monkeypatch):
     with Checkpoint(tmp_path) as checkpoint:
         assert checkpoint.age is None
         checkpoint.written_at = time.time() + 100  # by a process whose clock is ahead
@@ -69,21 +68,21 @@ def test_the_age_is_that_of_the_last_snapshot(tmp_path: Path, monkeypatch: pytes
         assert 0 <= checkpoint.age < 50
 
 
-def test_one_run_uses_a_checkpoint_at_a_time(tmp_path: Path) -> None:
+def test_one_run_uses_a_checkpoint_at_a_time(tmp_path):
     with Checkpoint(tmp_path), raises(SetupError, reason="locked"), Checkpoint(tmp_path):
         pass
     with Checkpoint(tmp_path):
         pass
 
 
-def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     with raises(SetupError, named="file"), Checkpoint(tmp_path / "file" / "check"):
         pass
 
 
 @pytest.mark.parametrize("now", [{"label": "z"}, {}, {"label": "y", "window": "7"}])
-def test_a_run_with_other_settings_is_refused(tmp_path: Path, now: dict[str, str]) -> None:
+def test_a_run_with_other_settings_is_refused(tmp_path, now):
     with Checkpoint(tmp_path) as checkpoint:
         checkpoint.write(snapshot())
         with raises(SetupError, reason="another run", option="--reset"):
@@ -91,9 +90,7 @@ def test_a_run_with_other_settings_is_refused(tmp_path: Path, now: dict[str, str
 
 
 @pytest.mark.parametrize(("code", "n_warnings"), [("", 0), ("another processor", 1)])
-def test_another_kind_of_code_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, code: str, n_warnings: int
-) -> None:
+def test_another_kind_of_code_is_warned_of(tmp_path, caplog, monkeypatch, code, n_warnings):
     with Checkpoint(tmp_path) as checkpoint:
         with monkeypatch.context() as patch:
             patch.setattr("streamsvm.run.checkpoint.kind_of_code", lambda: code)
@@ -105,7 +102,7 @@ def test_another_kind_of_code_is_warned_of(
     assert len(caplog.records) == n_warnings
 
 
-def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path):
     pieces = [f"{'0' * 16}-{n}.safetensors" for n in range(3)]
     with Checkpoint(tmp_path) as checkpoint:
         checkpoint.write(snapshot())
@@ -123,7 +120,7 @@ def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path: Path) ->
         checkpoint.discard()
 
 
-def test_what_is_discarded_or_written_stays_so_after_a_power_failure(tmp_path: Path) -> None:
+def test_what_is_discarded_or_written_stays_so_after_a_power_failure(tmp_path):
     with Checkpoint(tmp_path) as checkpoint:
         checkpoint.write(snapshot())
         with Disk(tmp_path) as disk:
@@ -140,7 +137,7 @@ def test_what_is_discarded_or_written_stays_so_after_a_power_failure(tmp_path: P
 
 
 @pytest.mark.parametrize("call", ["os.fsync", "os.unlink"])
-def test_errors_of_writing_name_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_errors_of_writing_name_the_checkpoint(tmp_path, monkeypatch, call):
     with Checkpoint(tmp_path) as checkpoint:
         checkpoint.write(snapshot())
         monkeypatch.setattr(call, Mock(side_effect=OSError(5, "Input/output error")))
@@ -148,7 +145,7 @@ def test_errors_of_writing_name_the_checkpoint(tmp_path: Path, monkeypatch: pyte
             checkpoint.discard() if call == "os.unlink" else checkpoint.write(snapshot())
 
 
-def test_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
+def test_files_of_killed_writers_are_removed(tmp_path):
     left = tmp_path / ".checkpoint.safetensors.123.tmp"
     left.write_text("")
     with Checkpoint(tmp_path):
@@ -162,7 +159,7 @@ def test_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
         *({name: None} for name in ("identity", "source", "sinks", "model", "metrics", "history")),
     ],
 )
-def test_another_archive_is_no_checkpoint(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_another_archive_is_no_checkpoint(tmp_path, change):
     header = {
         "class": "Checkpoint",
         "identity": {},

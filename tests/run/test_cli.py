@@ -20,7 +20,7 @@ import connectors
 import streamsvm as package
 from streamsvm import cli
 from tests.commands import Command, command, environment
-from tests.run.conftest import Streamsvm, json_lines, table, write_stream
+from tests.run.conftest import json_lines, table, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
 CPM = ("--model", "cpm")
@@ -37,7 +37,7 @@ def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return line.removeprefix("streamsvm: error: ")
 
 
-def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_everything_at_once(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1500, broken=True)
     options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--set", "window=500")
     reading = ("--label", "y", "--types", "a:number")
@@ -81,7 +81,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     ("types", "names"), [("", ["when", "id"]), ("id:category", ["when"]), ("when:time", ["id"])], ids=str
 )
-def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: Path, types: str, names: Any) -> None:
+def test_identifiers_and_times_are_left_out_by_name(in_process, tmp_path, types, names):
     write_identifiers(tmp_path / "in.csv", 1500)
     out, err = in_process("in.csv", "--label", "y", *CPM, "--summary", "s.json", f"--types={types}")
     left_out = {
@@ -93,7 +93,7 @@ def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: P
         assert out.count(notice) == err.count(notice) == 1
 
 
-def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Path) -> None:
+def test_what_a_loaded_model_left_out_can_be_kept(in_process, tmp_path):
     write_identifiers(tmp_path / "in.csv", 1500)
     in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
     out, err = in_process("in.csv", "--label", "y", "--model", "one.svm", "--save", "two.svm", "--types", "id:category")
@@ -101,7 +101,7 @@ def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Pat
     assert len(package.load("two.svm").state()[0]["names"]) > 1500
 
 
-def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Path) -> None:
+def test_values_that_arff_declares_are_categories(in_process, tmp_path):
     declared = ",".join(map(str, range(4000)))
     header = f"@attribute day {{{declared}}}\n@attribute text string\n@attribute y {{a,b}}\n@data\n"
     rows = [f"{i * 7919 % 4000},{i % 23},{'ab'[i % 7 < 3]}\n" for i in range(700)]
@@ -115,7 +115,7 @@ def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Pat
     assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
 
 
-def test_times_of_other_formats_are_left_out_and_their_formats_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_times_of_other_formats_are_left_out_and_their_formats_named(streamsvm, tmp_path):
     form, first = "%d/%m/%Y %I:%M %p", datetime(2021, 1, 1)
     rows = [f"{first + timedelta(hours=11 * i):{form}},{i % 7},{'ab'[i % 7 < 3]}" for i in range(600)]
     (tmp_path / "in.csv").write_text("\n".join(["when,x,y", *rows]) + "\n")
@@ -129,14 +129,14 @@ def test_times_of_other_formats_are_left_out_and_their_formats_named(streamsvm: 
         assert "events rejected" not in read.stdout
 
 
-def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_with_no_arguments_it_shows_something(streamsvm, tmp_path):
     result = streamsvm("run", "--max-events", 1000)
     assert result.returncode == 0
     assert "1,000 events of synthetic:demo" in result.stdout
     assert not list(tmp_path.iterdir())
 
 
-def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
+def test_predictions_on_standard_output(streamsvm):
     lines = "x,y\n" + "1,1\n0,0\n" * 50
     result = streamsvm("run", "-", "--label", "y", "--out", "-", *GAUSSIAN, input=lines)
     assert result.returncode == 0, result.stderr
@@ -145,7 +145,7 @@ def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
     assert "accuracy" in result.stderr
 
 
-def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_progress_lines_and_quiet(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1000)
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--set", "log-every=0.001")
     assert " events, " in result.stderr
@@ -157,7 +157,7 @@ def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process: Any, tmp_path: Path) -> None:
+def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process, tmp_path):
     write_identifiers(tmp_path / "in.csv", 100)
     loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
     levels = [logger.level for logger in loggers]
@@ -165,13 +165,13 @@ def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process: Any, tmp_p
     assert [logger.level for logger in loggers] == levels
 
 
-def test_many_classes(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_many_classes(streamsvm, tmp_path):
     (tmp_path / "in.csv").write_text("x,y\n" + "".join(f"{i % 50},c{i % 50}\n" for i in range(500)))
     result = streamsvm("run", "in.csv", "--label", "y", *CPM)
     assert "and 30 rarer classes" in result.stdout
 
 
-def test_predicting_with_a_saved_model(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_predicting_with_a_saved_model(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 500)
     assert streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m").returncode == 0
     before = (tmp_path / "m").read_bytes()
@@ -184,7 +184,7 @@ def test_predicting_with_a_saved_model(streamsvm: Streamsvm, tmp_path: Path) -> 
     assert (tmp_path / "m").read_bytes() != before
 
 
-def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_settings_from_a_file(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 500)
     write_stream(tmp_path / "again.csv", 500)
     (tmp_path / "c.toml").write_text(
@@ -193,7 +193,7 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
         '[model.classifier]\nname = "river.linear_model.LogisticRegression"\nl2 = 0.1\n'
     )
 
-    def figures(*arguments: Any) -> dict[str, Any]:
+    def figures(*arguments):
         result = streamsvm("run", "--config", "c.toml", *arguments)
         assert result.returncode == 0, result.stderr
         figures: dict[str, Any] = json.loads((tmp_path / "s.json").read_text())
@@ -207,7 +207,7 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert given["model"].endswith("CPMClassifier")
 
 
-def test_nested_models_on_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_nested_models_on_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     params = ("--param", "classifier=river.linear_model.LogisticRegression", "--param", "classifier.l2=0.1")
     model = ("--model", "river.multiclass.OneVsRestClassifier", *params, "--ignore", "site")
@@ -262,14 +262,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "source", "message"), REFUSED, ids=lambda value: " ".join(value) or "-")
-def test_refused_before_any_data_is_touched(
-    options: list[str],
-    source: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_refused_before_any_data_is_touched(options, source, message, tmp_path, monkeypatch, capsys):
     write_stream(tmp_path / "in.csv", 10)
     (tmp_path / "o.csv").write_text("precious\n")
     monkeypatch.chdir(tmp_path)
@@ -303,14 +296,12 @@ def test_refused_before_any_data_is_touched(
         ("[model]\nname = 7", "`model` must be a text, or a table"),
     ],
 )
-def test_settings_files_are_checked(streamsvm: Streamsvm, tmp_path: Path, text: str, message: str) -> None:
+def test_settings_files_are_checked(streamsvm, tmp_path, text, message):
     (tmp_path / "c.toml").write_text(text)
     assert re.search(message, error(streamsvm("run", "--config", "c.toml")))
 
 
-def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
-    streamsvm: Streamsvm, tmp_path: Path
-) -> None:
+def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(streamsvm, tmp_path):
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
     run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
     for _ in range(2):  # the second time, all events were already read
@@ -326,7 +317,7 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
     assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were rejected, .*: 3 fields instead of 2", line)
 
 
-def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_what_was_learned_survives_an_error(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1500)
     results = ("--save", "m", "--summary", "s.json")
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "/dev/full?format=csv", *results)
@@ -339,7 +330,7 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
     assert again.returncode == 0, again.stderr
 
 
-def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_named(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm")
     result = streamsvm(*asked, "--summary", "/dev/full", "--save", "m")
@@ -355,7 +346,7 @@ def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_run_refused_leaves_everything_as_it_was(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300, broken=True)
     (tmp_path / "b.csv").write_text("x,z\n1,2\n")
     kept = ("--label", "y", "--types", "a:number", "--checkpoint", "ck", "--out", "o.csv", "--quiet")
@@ -375,12 +366,12 @@ def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_pat
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm, tmp_path):
     result = streamsvm("run", "-", "--label", "y", "--checkpoint", "ck", input="x,y\n1,a\n")
     assert error(result).startswith("standard input: cannot be read again from an earlier position; use a file instead")
 
 
-def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm, tmp_path):
     write_stream(tmp_path / "bad.csv", 300, broken=True)
     write_stream(tmp_path / "good.csv", 300)
     reading = ("--label", "y", "--types", "a:number")
@@ -407,9 +398,7 @@ def closed(number: int) -> None:
         (2, ("in.csv", "--out", "o.csv"), 0, ""),
     ],
 )
-def test_standard_streams_that_are_closed(
-    streamsvm: Streamsvm, tmp_path: Path, number: int, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_standard_streams_that_are_closed(streamsvm, tmp_path, number, arguments, code, message):
     write_stream(tmp_path / "in.csv", 300)
     result = streamsvm("run", *arguments, "--label", "y", *CPM, prepare=functools.partial(closed, number))
     assert result.returncode == code, result.stderr
@@ -419,7 +408,7 @@ def test_standard_streams_that_are_closed(
 
 
 @pytest.mark.slow
-def test_a_report_that_finds_no_room_is_no_traceback(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_report_that_finds_no_room_is_no_traceback(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     with open("/dev/full", "w") as full:
         asked = command("run", "in.csv", "--label", "y", *CPM)
@@ -428,7 +417,7 @@ def test_a_report_that_finds_no_room_is_no_traceback(streamsvm: Streamsvm, tmp_p
     assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
 
 
-def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm, tmp_path):
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise OSError('a library is missing')\n")
     message = error(streamsvm("run", "--plot", "p.png", "--out", "o.csv", env=environment()))
@@ -437,7 +426,7 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: St
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away(tmp_path):
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command("run", *CPM, "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
     assert process.stdout is not None
@@ -450,20 +439,20 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     process.stderr.close()
 
 
-def test_a_foreign_package_in_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_foreign_package_in_the_way(streamsvm, tmp_path):
     (tmp_path / "connectors.py").touch()
     said = error(streamsvm("run", env=environment()))
     assert f"(`connectors` is {tmp_path / 'connectors.py'}" in said
 
 
-def test_an_unknown_kind_of_code_is_a_mistake_of_the_command(streamsvm: Streamsvm) -> None:
+def test_an_unknown_kind_of_code_is_a_mistake_of_the_command(streamsvm):
     done = streamsvm("run", env=environment() | {"STREAMSVM_CODE": "nonsense"})
     assert done.returncode == 2
     assert "STREAMSVM_CODE" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["orjson", "connectors.events"])
-def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path, name: str) -> None:
+def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path, name):
     code = f"import sys; sys.modules[{name!r}] = None; from streamsvm import cli; sys.exit(cli.main(['run']))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
@@ -474,7 +463,7 @@ def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path
     assert done.stderr.count("\n") == 1
 
 
-def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_foreign_package_that_was_installed_over_ours(streamsvm, tmp_path):
     folder = tmp_path / "connectors"  # two packages of one name: our modules, and `__init__` of the other
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
@@ -482,7 +471,7 @@ def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tm
     assert f"was overwritten by another one: cannot import name 'open_sink' from 'connectors' ({folder}" in said
 
 
-def test_help_and_version(streamsvm: Streamsvm) -> None:
+def test_help_and_version(streamsvm):
     assert streamsvm("--version").stdout.startswith("streamsvm ")
     assert "run" in streamsvm().stdout
     text = streamsvm("run", "--help").stdout
@@ -495,7 +484,7 @@ def test_help_and_version(streamsvm: Streamsvm) -> None:
     assert len(set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", text, re.MULTILINE))) <= 30
 
 
-def test_help_without_docstrings_names_the_options() -> None:
+def test_help_without_docstrings_names_the_options():
     asked = [sys.executable, "-OO", "-m", "streamsvm", "run", "--help-all"]
     done = subprocess.run(asked, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert "\nstream:\n" in done.stdout
@@ -505,7 +494,7 @@ def test_help_without_docstrings_names_the_options() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_end_a_run_in_good_order(tmp_path, number):
     results = ("--out", "o.csv", "--checkpoint", "ck", "--summary", "s.json", "--save", "m")
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 100)
     asked = ("run", "in.csv", "--at-end", "wait", "--label", "y", *results)
@@ -525,7 +514,7 @@ def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals)
 
 
 @pytest.mark.slow
-def test_a_second_signal_kills(tmp_path: Path) -> None:
+def test_a_second_signal_kills(tmp_path):
     slow = tmp_path / "slow.py"
     slow.write_text(
         "import time\nfrom river.dummy import NoChangeClassifier\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from river.naive_bayes import GaussianNB
@@ -37,7 +36,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ({"cost": "a:b=2"}, {"cost": {"a": {"b": 2.0}}}),
     ],
 )
-def test_a_text_means_what_a_value_means(text: dict[str, Any], value: dict[str, Any]) -> None:
+def test_a_text_means_what_a_value_means(text, value):
     one, other = RunConfig(**text), RunConfig(**value)
     for name in ("alarms", "cost", "label_timeout", "types", "ignore"):
         assert getattr(one, name) == getattr(other, name)
@@ -63,12 +62,12 @@ def test_a_text_means_what_a_value_means(text: dict[str, Any], value: dict[str, 
         ({"source": None}, "", "SOURCE"),
     ],
 )
-def test_what_does_not_fit_is_refused(stream: str, options: dict[str, Any], reason: str, option: str) -> None:
+def test_what_does_not_fit_is_refused(stream, options, reason, option):
     with raises(SetupError, reason=reason, option=option):
         Run(RunConfig(**({"source": stream, "label": "y"} | options))).start()
 
 
-def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
+def test_a_run_writes_what_was_asked_for(stream, tmp_path):
     told: list[int] = []
     config = RunConfig(source=stream, label="y", model=GaussianNB(), ignore=["site"], out="o.csv", summary="s.json")
     report = Run(config, [lambda report, fraction: told.append(report.events)]).start()
@@ -80,7 +79,7 @@ def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 401
 
 
-def test_options_win_over_those_of_toml(tmp_path: Path) -> None:
+def test_options_win_over_those_of_toml(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('source = "in.csv"\nmax-events = 300\n[model]\nname = "cpm"\nn_faces = 2\n')
     found = RunConfig.from_toml(str(path), max_events=5, params={"scaling": "rank"})

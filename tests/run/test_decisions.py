@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from streamsvm.decide.alarms import Alarms
 from tests.run.conftest import json_lines, write_stream
 
 
-def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: Any) -> None:
+def test_decisions_and_alarms_from_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 400)
     asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
     asked += ["--set", "cost=UP:DOWN=3", "--set", "abstain=0.3", "--set", "alarms=UP=0.1", "--summary", "s.json"]
@@ -41,9 +40,7 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
 
 
 @pytest.mark.parametrize("param", ["abstain=0.4", "refit=newton"])
-def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
-    streamsvm: Any, tmp_path: Any, param: str
-) -> None:
+def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(streamsvm, tmp_path, param):
     write_stream(tmp_path / "in.csv", 200)
     asked = ("run", "in.csv", "--label", "y", "--param", "effort=low", "--param", param, "--save", "m")
     done = streamsvm(*asked, "--set", "explain=1", "--out", "o.jsonl")
@@ -53,7 +50,7 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
     assert f"{param.partition('=')[0]}=" in repr(load(tmp_path / "m"))
 
 
-def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streamsvm: Any, tmp_path: Any) -> None:
+def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streamsvm, tmp_path):
     """Compare with a plain loop over labels, with the predictions and alarms of the prediction time."""
     rng = np.random.default_rng(5)
     n, kind = 500, "recall"
@@ -74,7 +71,7 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streams
     alarms, counts, costs, watched = Alarms(kind, 0.6), dict[str, int](), [], []
     probable = [row["proba"] or {} for row in rows]
 
-    def weight(label: str) -> float:
+    def weight(label):
         return sum(counts.values()) / (len(counts) * counts[label]) if label in counts else 1.0
 
     for _, is_label, i in sorted([(10 * i, False, i) for i in range(n)] + [(t, True, i) for t, i in labels]):
@@ -99,9 +96,7 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streams
 
 
 @pytest.mark.parametrize(("rare", "other", "named"), [(True, False, "true:false"), (2.5, 1.0, "2.5:1.0")])
-def test_labels_that_are_no_texts_are_named_by_what_spells_them(
-    streamsvm: Any, tmp_path: Any, rare: Any, other: Any, named: str
-) -> None:
+def test_labels_that_are_no_texts_are_named_by_what_spells_them(streamsvm, tmp_path, rare, other, named):
     rng, name = np.random.default_rng(0), named.partition(":")[0]
     rows = [{"a": a, "y": rare if a + b > 1.5 else other} for a, b in rng.normal(size=(600, 2)).tolist()]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
@@ -115,7 +110,7 @@ def test_labels_that_are_no_texts_are_named_by_what_spells_them(
     assert np.mean([row["decision"] == rare for row in found]) > np.mean([row["prediction"] == rare for row in found])
 
 
-def test_labels_of_any_text_have_costs_and_weights(streamsvm: Any, tmp_path: Any) -> None:
+def test_labels_of_any_text_have_costs_and_weights(streamsvm, tmp_path):
     rng = np.random.default_rng(0)
     rows = [{"a": a, "y": "a,b" if a + b > 1.5 else "10:30=x"} for a, b in rng.normal(size=(300, 2)).tolist()]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
@@ -126,7 +121,7 @@ def test_labels_of_any_text_have_costs_and_weights(streamsvm: Any, tmp_path: Any
     assert '"decision":"a,b"' in (tmp_path / "one.jsonl").read_text()
 
 
-def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> None:
+def test_a_class_that_no_event_has_is_told(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
     done = streamsvm(*asked, "--set", "cost=UP:DOWM=3", "--set", "alarms=DOWN=0.1")
@@ -148,7 +143,7 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
         (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model already decides by costs"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(streamsvm, tmp_path, options, message):
     write_stream(tmp_path / "in.csv", 10)
     done = streamsvm("run", "in.csv", "--label", "y", *options)
     assert done.returncode == 2
@@ -156,16 +151,14 @@ def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, opt
 
 
 @pytest.mark.parametrize("setting", ["alarms=UP=recall:0.9", "class-weight=balanced"])
-def test_what_follows_labels_is_not_for_a_model_that_does_not_learn(
-    streamsvm: Any, tmp_path: Any, setting: str
-) -> None:
+def test_what_follows_labels_is_not_for_a_model_that_does_not_learn(streamsvm, tmp_path, setting):
     write_stream(tmp_path / "in.csv", 10)
     done = streamsvm("predict", "in.csv", "--model", "m", "--set", setting)
     assert done.returncode == 2
     assert "predict learns no labels" in done.stderr
 
 
-def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
+def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 200, broken=True)
     asked = ("run", "in.csv", "--label", "y", "--model", "bsgd")
     assert streamsvm(*asked, "--out", "plain.jsonl", "--save", "plain").returncode == 0
@@ -183,7 +176,7 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
     assert "--set explain needs --out" in streamsvm(*asked, "--set", "explain=2").stderr
 
 
-def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
+def test_reasons_where_labels_come_later_change_nothing(streamsvm, tmp_path):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(80, 2)).round(3)
     events = [f"k{i},{10 * i},{'oops' if i == 30 else a},{b}" for i, (a, b) in enumerate(X.tolist())]

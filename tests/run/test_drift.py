@@ -19,7 +19,7 @@ def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.95, 0.7), (0.999, 0.9), (0.7, 0.5), (1.0, 0.9)])
-def test_a_fall_is_noticed_soon_and_once(before: float, after: float) -> None:
+def test_a_fall_is_noticed_soon_and_once(before, after):
     drops = AccuracyDrops()
     drops.add(stepped(np.random.default_rng(1), 10_000, before, after))
     assert drops.count == 1
@@ -30,19 +30,19 @@ def test_a_fall_is_noticed_soon_and_once(before: float, after: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.99, 1.0])
-def test_chance_is_no_fall(rate: float) -> None:
+def test_chance_is_no_fall(rate):
     drops = AccuracyDrops()
     drops.add(np.random.default_rng(2).random(200_000) < rate)
     assert drops.count == 0
 
 
-def test_learning_is_no_fall() -> None:
+def test_learning_is_no_fall():
     drops = AccuracyDrops()
     drops.add(stepped(np.random.default_rng(3), 5000, 0.5, 0.6, 0.7, 0.9, 0.95))
     assert drops.count == 0
 
 
-def test_cuts_and_resumption_change_nothing() -> None:
+def test_cuts_and_resumption_change_nothing():
     rng = np.random.default_rng(4)
     hits = stepped(rng, 3000, 0.95, 0.7, 0.95, 0.6)
     whole, broken = AccuracyDrops(), AccuracyDrops()
@@ -55,29 +55,29 @@ def test_cuts_and_resumption_change_nothing() -> None:
 
 
 @given(n=st.integers(1, 9000), m=st.integers(1, 2100), p=st.floats(0.0, 1.0), q=st.floats(0.0, 1.0))
-def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float, q: float) -> None:
+def test_the_look_that_spares_logarithms_misses_nothing(n, m, p, q):
     hits, recent = round(p * n), round(q * m)
     assert is_sure(hits, n, recent, m, 15.0) == (log_ratio(hits, n, recent, m) > 15.0)
 
 
-def test_only_the_last_are_kept() -> None:
+def test_only_the_last_are_kept():
     drops = run_of(stepped(np.random.default_rng(9), 2048, *[0.95, 0.6] * 300))
     assert drops.count >= 290
     assert len(drops.last) == 256
 
 
-def test_stationary_streams_have_no_drops() -> None:
+def test_stationary_streams_have_no_drops():
     """The bound is 1 % of streams, so 2 of 60 would contradict it."""
     rng = np.random.default_rng(5)
     assert sum(run_of(rng.random(20_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
 
 
-def test_errors_that_come_in_bursts_are_no_drops() -> None:
+def test_errors_that_come_in_bursts_are_no_drops():
     rng = np.random.default_rng(6)
     assert sum(run_of(in_bursts(rng, 20_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
 
 
-def test_gradual_drops_are_noticed_however_slow() -> None:
+def test_gradual_drops_are_noticed_however_slow():
     n = 2_000_000
     rate = np.interp(np.arange(n), [0, 500_000, 1_000_000, n], [0.98, 0.98, 0.86, 0.86])
     drops = run_of(np.random.default_rng(7).random(n) < rate)

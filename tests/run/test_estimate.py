@@ -25,7 +25,7 @@ def run(scores: np.ndarray, right: np.ndarray) -> tuple[Estimate, list[tuple[flo
 
 
 @pytest.mark.parametrize("power", [1.0, 2.5])
-def test_the_truth_is_within_the_error_however_much_probabilities_promise(power: float) -> None:
+def test_the_truth_is_within_the_error_however_much_probabilities_promise(power):
     rng = np.random.default_rng(1)
     scores = rng.uniform(0.5, 1.0, N)
     right = rng.random(N) < scores**power
@@ -36,7 +36,7 @@ def test_the_truth_is_within_the_error_however_much_probabilities_promise(power:
     assert np.mean(np.abs(estimated - truth)[settled] <= error[settled]) >= 0.9
 
 
-def test_a_fall_of_accuracy_is_told_before_its_first_label() -> None:
+def test_a_fall_of_accuracy_is_told_before_its_first_label():
     rng = np.random.default_rng(2)
     scores = np.where(np.arange(N) < N / 2, rng.uniform(0.8, 1.0, N), rng.uniform(0.5, 0.7, N))
     right = rng.random(N) < scores**1.5
@@ -46,7 +46,7 @@ def test_a_fall_of_accuracy_is_told_before_its_first_label() -> None:
     assert after < before - 0.15
 
 
-def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_come() -> None:
+def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_come():
     rng, nothing = np.random.default_rng(3), np.zeros(0)
     estimate, scores, before = Estimate(window=1_000), rng.uniform(0.8, 1.0, 1_000), np.zeros(1_000, np.int64)
     estimate.follow(scores, scores, rng.random(1_000) < scores, before)
@@ -65,7 +65,7 @@ def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_c
     assert lowered[3] == 0.0
 
 
-def test_labels_after_a_change_of_features_count_more_than_all_before() -> None:
+def test_labels_after_a_change_of_features_count_more_than_all_before():
     rng, found = np.random.default_rng(3), []
     scores, times = rng.uniform(0.8, 1.0, 12_000), np.arange(12_000)
     right = rng.random(12_000) < np.where(times < 10_000, scores, 0.5)

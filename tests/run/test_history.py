@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def offer(history: History, event: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(("every", "n"), [(50, 70_000), (1024, 700_000)])
-def test_samples_are_few_and_span_the_stream(every: int, n: int) -> None:
+def test_samples_are_few_and_span_the_stream(every, n):
     history = turning(n, every)
     assert 100 <= len(history.at) <= 256
     gaps = [b - a for a, b in pairwise(history.at)]
@@ -60,7 +59,7 @@ def test_samples_are_few_and_span_the_stream(every: int, n: int) -> None:
     assert history.at[-1] >= n - 2 * max(gaps)
 
 
-def test_what_mattered_once_is_chosen_and_its_turn_is_seen() -> None:
+def test_what_mattered_once_is_chosen_and_its_turn_is_seen():
     history = turning(20_000, 100)
     names, values = history.relevance(2)
     assert names == ["b", "a"]  # as in the last sample
@@ -72,13 +71,13 @@ def test_what_mattered_once_is_chosen_and_its_turn_is_seen() -> None:
     assert [members[code] for code in (led[0], led[-1])] == ["first", "second"]
 
 
-def test_a_sample_keeps_only_what_matters() -> None:
+def test_a_sample_keeps_only_what_matters():
     history = History()
     history.take(Told({f"f{i}": float(i) for i in range(40_000)}), 1000, 1000)
     assert history.state()[1]["relevances"][:, 2].tolist() == [float(i) for i in range(39_999, 39_935, -1)]
 
 
-def test_a_history_goes_on_from_its_state() -> None:
+def test_a_history_goes_on_from_its_state():
     n = 4000
     whole, broken = turning(n, 100), History()
     for event in range(100, n + 1, 100):
@@ -90,7 +89,7 @@ def test_a_history_goes_on_from_its_state() -> None:
     assert all(np.array_equal(broken.state()[1][name], arrays[name]) for name in arrays)
 
 
-def test_models_that_tell_nothing() -> None:
+def test_models_that_tell_nothing():
     for model in (GaussianNB(), CPMClassifier(scaling="none"), BSGDClassifier(metric="fixed", scaling="none")):
         model.learn_one({"a": 1.0, "b": 2.0}, True)
         assert Insight.of(model) == Insight({}, [], None)
@@ -105,8 +104,8 @@ def demo(model: Any, n: int, **options: Any) -> Report:
     return run(model, open_source("synthetic:demo"), max_events=n, **options)
 
 
-def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path: Path) -> None:
-    def part(folder: str, stop_at: float) -> Report:
+def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path):
+    def part(folder, stop_at):
         with Checkpoint(tmp_path / folder, every_events=500, every_s=None) as checkpoint:
             source = open_source("synthetic:demo?n=4000&batch_size=100")
             runner = runner_of(BSGDClassifier(budget=20), source, checkpoint=checkpoint)
@@ -127,7 +126,7 @@ def blend() -> Report:
     return demo(StreamSVMClassifier(effort="low", budget=20), 1500)
 
 
-def test_the_report_says_who_leads_and_what_matters(blend: Report) -> None:
+def test_the_report_says_who_leads_and_what_matters(blend):
     report, model = blend, StreamSVMClassifier(effort="low", budget=20)
     for batch in islice(open_source("synthetic:demo?batch_size=500"), 3):
         model.run_batch(batch.rows(), batch.labels)
@@ -144,7 +143,7 @@ def test_the_report_says_who_leads_and_what_matters(blend: Report) -> None:
     assert "matter" not in plain
 
 
-def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: Path) -> None:
+def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path):
     report = demo(CPMClassifier(), 200)
     report.source = f"no\udcffutf, two\nlines, 日本, {'x' * 300}.csv"
     hits = np.ones((200_000, len(COLUMNS)), bool)
@@ -159,7 +158,7 @@ def test_a_picture_of_any_name_says_over_how_many_events_accuracy_is(tmp_path: P
     assert "<!-- Feature relevance" not in drawn  # this model has none
 
 
-def test_a_baseline_that_would_leave_half_of_the_axis_empty_is_below_it(tmp_path: Path) -> None:
+def test_a_baseline_that_would_leave_half_of_the_axis_empty_is_below_it(tmp_path):
     rng = np.random.default_rng(0)
     drawn = {}
     for name, noise in (("noisy", 0.6), ("clear", 0.0)):
@@ -186,7 +185,7 @@ def clockwork(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return run(StreamSVMClassifier(effort="low", budget=20), open_source(str(path), label="label"), **decided)
 
 
-def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork: Report) -> None:
+def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork):
     report, model = clockwork, clockwork.learner.model
     assert report.metrics.accuracy > 0.9 > 2 * model.leaders()[0]["accuracy"]
     figures = json.loads(json.dumps(summary(report)))
@@ -199,14 +198,14 @@ def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork: Rep
     assert f"weight {model.autocorrelation_weight:.2f}" in used
 
 
-def test_an_autocorrelation_that_says_nothing_is_reported_as_not_used(blend: Report) -> None:
+def test_an_autocorrelation_that_says_nothing_is_reported_as_not_used(blend):
     assert "label autocorrelation: not used" in text(blend)
     without = demo(StreamSVMClassifier(effort="low", budget=20, label_autocorrelation=False), 500)
     assert "autocorrelation" not in text(without)
     assert summary(without)["autocorrelation_weight"] is None
 
 
-def test_names_are_shown_as_they_are_and_all_panels_are_drawn(tmp_path: Path, clockwork: Report) -> None:
+def test_names_are_shown_as_they_are_and_all_panels_are_drawn(tmp_path, clockwork):
     assert "device = web " in text(clockwork)
     assert {row["feature"] for row in summary(clockwork)["relevance"]} == {"_x$y$", "device = web", "device = app"}
     plot(clockwork, tmp_path / "p.svg")
@@ -216,7 +215,7 @@ def test_names_are_shown_as_they_are_and_all_panels_are_drawn(tmp_path: Path, cl
         assert f"<!-- {name} -->" in drawn
 
 
-def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:
+def test_drift_is_a_line_and_a_mark(tmp_path):
     report = run(CPMClassifier(), open_source("synthetic:stagger?n=3600&drift=3000"))
     (drop,) = report.metrics.drops.last
     assert 3000 < drop.judged < 3500
@@ -231,7 +230,7 @@ def numbers_on(axis: str, drawn: str) -> list[str]:
     return re.findall(rf'id="text_\d+">\s*<!-- ([\d.,]+{axis}) -->', drawn)
 
 
-def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
+def test_narrow_ranges_have_numbers_that_differ(tmp_path):
     report = run(GaussianNB(), open_source("synthetic:sea?n=300"), max_events=300)
     report.metrics = Metrics()
     rng = np.random.default_rng(1)
@@ -262,7 +261,7 @@ class Knowing:
         return {"weight": self.weight}
 
 
-def test_changes_are_told_in_words_also_after_a_resumption() -> None:
+def test_changes_are_told_in_words_also_after_a_resumption():
     model, history = Knowing(), History()
     history.take(model, 250, 250, ["up", "down"], [200, 50])
     assert history.changes(0) == []
@@ -282,7 +281,7 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
     assert history.changes(0) == history.changes(250) != []
 
 
-def test_values_that_moved_are_told_also_after_a_resumption() -> None:
+def test_values_that_moved_are_told_also_after_a_resumption():
     rng, history, model = np.random.default_rng(0), History(), CPMClassifier()
     for i in range(4):
         X = rng.normal(size=(250, 2)) + (np.array([0.0, 3.0]) if i >= 2 else 0.0)

@@ -34,7 +34,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_killed_and_resumed(tmp_path: Path) -> None:
+def test_killed_and_resumed(tmp_path):
     source = write_stream(tmp_path / "in.csv.gz", N, broken=True, moved=True)
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()

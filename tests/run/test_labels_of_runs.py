@@ -26,7 +26,7 @@ def summary(*arguments: str, command: str = "run") -> dict[str, Any]:
 
 
 @each_choice(("model", ["cpm", "river.naive_bayes.GaussianNB"]), ("twins", [("up", "up "), ("up", "UP"), ("1", "1.0")]))
-def test_labels_that_differ_in_writing_alone_are_reported_once(model: str, twins: tuple[str, str], capsys: Any) -> None:
+def test_labels_that_differ_in_writing_alone_are_reported_once(model, twins, capsys):
     Path("in.csv").write_text("x,y\n" + f"1,{twins[0]}\n2,{twins[1]}\n3,down\n" * 20)
     notices = summary("in.csv", "--label", "y", "--model", model)["notices"]
     assert len(notices) == 1
@@ -35,7 +35,7 @@ def test_labels_that_differ_in_writing_alone_are_reported_once(model: str, twins
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: str, capsys: Any) -> None:
+def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix, capsys):
     rows = [(i, ("some", "none")[i % 2]) for i in range(60)]
     if suffix == "csv":
         Path("in.csv").write_text("x,y\n" + "".join(f"{x % 7},{y}\n" for x, y in rows))
@@ -58,9 +58,7 @@ def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: s
         ("a b", "n1 n2 n3 n4", "the label 'n1' is not a class of the model ('a', 'b'), which does not learn"),
     ],
 )
-def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
-    learned: str, given: str, said: str, capsys: Any
-) -> None:
+def test_labels_that_a_model_which_does_not_learn_has_not_are_told(learned, given, said, capsys):
     for name, labels in (("a.csv", learned.split()), ("b.csv", given.split())):
         Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(200)))
     assert summary("a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm")["notices"] == []
@@ -78,7 +76,7 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
     assert summary("unlabelled.csv", *run[1:], command="predict")["notices"] == []
 
 
-def test_labels_that_are_measured_are_told_however_late_they_vary(capsys: Any) -> None:
+def test_labels_that_are_measured_are_told_however_late_they_vary(capsys):
     labels = ["0.25"] * 1100 + [f"{i * 37 % 300 + 0.5:.2f}" for i in range(400)]
     Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(labels)))
     (notice,) = summary("in.csv", "--label", "y", "--model", "cpm")["notices"]
@@ -114,9 +112,7 @@ SECONDS = ["--set", "time-unit=s"]
     ),
     ("n", [50, 1100]),
 )
-def test_keys_that_never_match_are_told_with_an_example_of_each_side(
-    of_event: Any, of_label: Any, examples: tuple[str, str], n: int, capsys: Any
-) -> None:
+def test_keys_that_never_match_are_told_with_an_example_of_each_side(of_event, of_label, examples, n, capsys):
     asked = write_late(((of_event(i), i) for i in range(n)), ((of_label(i), i + 5) for i in range(n)))
     [notice] = summary(*asked, *SECONDS)["notices"]
     assert all(example in notice for example in examples)
@@ -126,7 +122,7 @@ def test_keys_that_never_match_are_told_with_an_example_of_each_side(
     assert "--label" not in out
 
 
-def test_keys_that_match_at_times_are_no_mistake() -> None:
+def test_keys_that_match_at_times_are_no_mistake():
     asked = write_late(((i, i) for i in range(200)), ((i if i % 3 else f"{i}.0", i + 5) for i in range(200)))
     assert summary(*asked, *SECONDS)["notices"] == []
 
@@ -147,9 +143,7 @@ H, NOW = 3600, 1_700_000_000
     ),
     ("n", [60, 1100]),
 )
-def test_times_that_keep_labels_from_their_events_are_told(
-    delay: int | None, parts: tuple[str, ...], n: int, capsys: Any
-) -> None:
+def test_times_that_keep_labels_from_their_events_are_told(delay, parts, n, capsys):
     if delay is None:
         asked = write_late(((i, 1e6 + i) for i in range(n)), ((i, 1e9 + 1000 * i) for i in range(n))) + SECONDS
     else:
@@ -165,13 +159,13 @@ def test_times_that_keep_labels_from_their_events_are_told(
 
 
 @pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
-def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int, is_told: bool) -> None:
+def test_labels_whose_times_are_before_those_of_their_events_are_told(early, is_told):
     notices = summary(*write_late(((i, NOW + i) for i in range(600)), ((i, NOW + i - early) for i in range(600))))
     told = "labels are 2:00:00 before their events (median), and are learned immediately, as if they were on time"
     assert [notice.startswith(told) for notice in notices["notices"]] == [True] * is_told
 
 
-def test_labels_that_are_dated_by_the_day_are_told() -> None:
+def test_labels_that_are_dated_by_the_day_are_told():
     times = [NOW + 300 * i for i in range(600)]
     asked = write_late(enumerate(times), ((i, t // 86400 * 86400) for i, t in enumerate(times)))
     for more in ([], ["--label-timeout", "1h"]):
@@ -179,14 +173,14 @@ def test_labels_that_are_dated_by_the_day_are_told() -> None:
         assert "but the times of labels are whole days: include the hour" in notice
 
 
-def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
+def test_labels_that_mostly_come_in_time_are_no_mistake():
     labels = sorted((NOW + i + (60 if i % 2 == 0 else 9000), i) for i in range(600))
     asked = write_late(((i, NOW + i) for i in range(600)), ((i, t) for t, i in labels))
     assert summary(*asked, "--label-timeout", "1h")["notices"] == []
 
 
 @each_choice(("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")]), ("n", [30, 1100]), ("label", ["y", None]))
-def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int, label: str | None) -> None:
+def test_rows_that_repeat_the_header_are_rejected(cells, n, label):
     rows = "".join(f"{cells[0].format(n=i % 7)},{cells[1].format(n=i % 5)},{'ud'[i % 2]}\n" for i in range(n))
     Path("in.csv").write_text(("a,b,y\n" + rows) * 3)
     rejected, events = [], 0
@@ -201,12 +195,12 @@ def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int
     ]
 
 
-def test_a_class_with_the_name_of_its_column_is_one() -> None:
+def test_a_class_with_the_name_of_its_column_is_one():
     Path("in.csv").write_text("a,spam\n" + "x,spam\ny,ham\na,ham\n" * 20)
     assert sum(map(len, open_source("in.csv", label="spam"))) == 60
 
 
-def test_events_of_a_class_too_many_are_rejected_and_counted() -> None:
+def test_events_of_a_class_too_many_are_rejected_and_counted():
     rows = [f"{i},{i % 5},{'abc'[i % 3] if i % 10 else f'id-{i}'}" for i in range(300)]
     Path("all.csv").write_text("\n".join(["k,x,y", *rows]) + "\n")
     found = summary("all.csv", "--label", "y", "--model", "cpm", "--param", "max_classes=4", "--dead-letter", "bad.csv")
@@ -214,7 +208,7 @@ def test_events_of_a_class_too_many_are_rejected_and_counted() -> None:
     assert "`max_classes` allows 4: 'id-10'" in Path("bad.csv").read_text()
 
 
-def test_late_labels_of_a_class_too_many_are_rejected_and_counted() -> None:
+def test_late_labels_of_a_class_too_many_are_rejected_and_counted():
     arguments = write_late(((i, i) for i in range(300)), ((i, i + 5) for i in range(300))) + SECONDS
     lines = Path("l.csv").read_text().splitlines()
     lines[1::10] = [f"{line.rpartition(',')[0]},id-{i}" for i, line in enumerate(lines[1::10])]

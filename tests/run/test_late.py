@@ -15,7 +15,7 @@ from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
 from tests.commands import completed, ran_here
-from tests.run.conftest import Streamsvm, has_size, killed, table
+from tests.run.conftest import has_size, killed, table
 
 N, STEP_MS = 2_000, 10
 
@@ -39,7 +39,7 @@ def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = F
     (folder / "both.csv").write_text("\n".join([f"{names},y", *(f"{row},{y[i]}" for i, row in enumerate(rows))]) + "\n")
 
 
-def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path, streamsvm):
     X, y = events()
     rows = [{"id": f"k{i}", "t": i * STEP_MS} | dict(zip("abcd", X[i].tolist(), strict=True)) for i in range(500)]
     labels = [{"id": f"k{i}", "t": i * STEP_MS + 1, "y": True} for i in range(500) if i % 3 and y[i] == "up"]
@@ -54,8 +54,8 @@ def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: P
 
 
 @pytest.mark.parametrize("unit", ["s with fractions", "us", "RFC 2822"])
-def test_the_wait_is_the_same_whatever_times_are_written_in(unit: str, tmp_path: Path, streamsvm: Streamsvm) -> None:
-    def written(seconds: float) -> str:
+def test_the_wait_is_the_same_whatever_times_are_written_in(unit, tmp_path, streamsvm):
+    def written(seconds):
         moment = 1_700_000_000 + seconds
         if unit == "RFC 2822":
             return f'"{format_datetime(datetime.fromtimestamp(int(moment), UTC))}"'
@@ -82,9 +82,7 @@ JOIN = ("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", 
     ],
     ids=["cpm", "blend"],
 )
-def test_labels_without_delay_give_what_labels_in_events_give(
-    tmp_path: Path, streamsvm: Streamsvm, options: tuple[Any, ...]
-) -> None:
+def test_labels_without_delay_give_what_labels_in_events_give(tmp_path, streamsvm, options):
     write(tmp_path, site=True)
     most = ("--max-events", 600, "--model", *options)
     whole = ("both.csv", "--set", "key=id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
@@ -101,7 +99,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(
 
 
 @pytest.mark.parametrize("delay", [1, 100])
-def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path: Path, streamsvm: Streamsvm, delay: int) -> None:
+def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path, streamsvm, delay):
     n = 400
     write(tmp_path, delays=np.full(n, delay * STEP_MS - 1), n=n)
     done = streamsvm("run", *JOIN, "--model", "cpm", "--summary", "late.json")
@@ -115,7 +113,7 @@ def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path: Path, streamsvm: S
     assert json.loads((tmp_path / "late.json").read_text())["accuracy"] == score.get()
 
 
-def test_each_event_finds_its_label_once(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_each_event_finds_its_label_once(tmp_path, streamsvm):
     delays = np.random.default_rng(3).exponential(3000, N)
     write(tmp_path, delays=delays, lost=0.1)
     labels = table(tmp_path / "labels.csv")
@@ -147,7 +145,7 @@ def test_each_event_finds_its_label_once(tmp_path: Path, streamsvm: Streamsvm) -
     assert 1.7 < late["lag_s"]["median"] < 2.3
 
 
-def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path, streamsvm):
     write(tmp_path, delays=np.full(N, 500))
     labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
     (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
@@ -191,7 +189,7 @@ def arguments(folder: Path, every: int) -> list[Any]:
     ],
     ids=["relearned", "asked", "sets", "followed"],
 )
-def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: str) -> None:
+def test_nothing_depends_on_how_the_streams_are_cut(tmp_path, more):
     write(tmp_path, delays=np.random.default_rng(3).exponential(2000, 1200), lost=0.1, n=1200)
     damage(tmp_path / "events.csv", ["odd", "k1,2,1e400,1,2,3", ",5,1,2,3,4"])
     damage(tmp_path / "labels.csv", ["k2,3,", "k3,soon,up", "odd"])
@@ -221,7 +219,7 @@ def damage(path: Path, odd: list[str]) -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_losses_are_those_of_all_labels_of_two_classes_or_of_none(tmp_path: Path, n_classes: int) -> None:
+def test_losses_are_those_of_all_labels_of_two_classes_or_of_none(tmp_path, n_classes):
     rows = [(f"k{i},{i}", i % 3 - 1, f"c{max(0, i // 4 % (n_classes + 1) - 1)}") for i in range(60)]
     (tmp_path / "events.csv").write_text("id,t,a\n" + "".join(f"{at},{a}\n" for at, a, _ in rows))
     (tmp_path / "labels.csv").write_text("id,t,y\n" + "".join(f"{at},{y}\n" for at, _, y in rows))
@@ -235,7 +233,7 @@ def test_losses_are_those_of_all_labels_of_two_classes_or_of_none(tmp_path: Path
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_killed_and_resumed(tmp_path: Path) -> None:
+def test_killed_and_resumed(tmp_path):
     delays = np.random.default_rng(3).exponential(2000, N)
     write(tmp_path, delays=delays, lost=0.1, site=True)
     with (tmp_path / "labels.csv").open("a") as file:
@@ -255,7 +253,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert results(broken) == whole
 
 
-def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
+def test_errors_say_what_waits_on_disk(tmp_path):
     n = 40_000  # more than a segment
     (tmp_path / "events.csv").write_text("id,t,a\n" + "".join(f"{i},{i},{i % 7}\n" for i in range(n)))
     (tmp_path / "labels.csv").write_text(f"id,t,y\n0,{n},up\n")
@@ -272,7 +270,7 @@ def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
     assert (lost.returncode, "cannot resume from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
 
 
-def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path, streamsvm):
     write(tmp_path, delays=np.full(N, 1000), site=True)
     (tmp_path / "waiting").mkdir()
     asking = ("--model", "cpm", "--set", "label-budget=0.1", "--set", "pending-dir=waiting", "--summary", "late.json")
@@ -317,16 +315,14 @@ BOTH = "--label-timeout 1s --set timeout-label=up --set label-budget=0.1 --query
         (("synthetic:sea", *JOIN[1:]), "contains labels and no keys"),
     ],
 )
-def test_what_does_not_fit_is_refused_at_once(
-    tmp_path: Path, streamsvm: Streamsvm, arguments: tuple[str, ...], reason: str
-) -> None:
+def test_what_does_not_fit_is_refused_at_once(tmp_path, streamsvm, arguments, reason):
     write(tmp_path, n=20)
     done = streamsvm("run", *arguments)
     assert done.returncode == 2
     assert reason in done.stderr
 
 
-def test_the_label_in_an_event_is_no_feature(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_the_label_in_an_event_is_no_feature(tmp_path, streamsvm):
     write(tmp_path, delays=np.full(300, 1000), n=300)
     hidden = ("both.csv", *JOIN[1:])
     for name, source in (("with", hidden), ("without", JOIN)):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from streamsvm.run import RunConfig
 from tests.commands import ran_here
-from tests.run.conftest import Streamsvm, json_lines, killed, table, write_stream
+from tests.run.conftest import json_lines, killed, table, write_stream
 
 CPM = ("--model", "cpm", "--quiet")
 
 
-def test_several_sources_on_the_command_line_in_toml_and_in_python(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_several_sources_on_the_command_line_in_toml_and_in_python(streamsvm, tmp_path):
     for name in ("b", "a"):
         write_stream(tmp_path / f"{name}.csv", 20)
     (tmp_path / "run.toml").write_text('source = ["b.csv", "a.csv"]\nlabel = "y"\nout = "toml.csv"\nmodel = "cpm"\n')
@@ -35,9 +32,7 @@ def test_several_sources_on_the_command_line_in_toml_and_in_python(streamsvm: St
         ("a.csv", "-"),
     ],
 )
-def test_mistakes_are_refused_before_data_are_touched(
-    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_mistakes_are_refused_before_data_are_touched(streamsvm, tmp_path, arguments):
     for name in ("a", "b"):
         write_stream(tmp_path / f"{name}.csv", 20)
     before = (tmp_path / "b.csv").read_bytes()
@@ -46,7 +41,7 @@ def test_mistakes_are_refused_before_data_are_touched(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
 
 
-def test_late_labels_of_several_files(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_late_labels_of_several_files(streamsvm, tmp_path):
     for i in range(2):
         times = range(30 * i, 30 * i + 30)
         (tmp_path / f"e{i}.csv").write_text("id,t,x\n" + "".join(f"{t},{t},{t % 7}\n" for t in times))
@@ -62,7 +57,7 @@ def test_late_labels_of_several_files(streamsvm: Streamsvm, tmp_path: Path) -> N
     ]
 
 
-def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm, tmp_path):
     (tmp_path / "in").mkdir()
     asked = (
         "run",
@@ -86,8 +81,8 @@ def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm: Stream
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_killed_while_it_reads_several_files_and_writes_parts(tmp_path: Path) -> None:
-    def arguments(every: int) -> tuple[Any, ...]:
+def test_killed_while_it_reads_several_files_and_writes_parts(tmp_path):
+    def arguments(every):
         out = ("--out", "out/?format=csv&partition_by=date&rotate_bytes=9000", "--save", "model")
         stream = ("run", f"{tmp_path}/in?batch_size=40", "--label", "y", "--time", "t", *CPM)
         return (*stream, "--checkpoint", "check", "--checkpoint-every", every, *out)

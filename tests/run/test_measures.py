@@ -37,7 +37,7 @@ def measured(truth: Any, proba: Any, cuts: tuple[int, ...] = ()) -> Measures:
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_all_are_those_of_scikit_learn(n_classes: int) -> None:
+def test_all_are_those_of_scikit_learn(n_classes):
     truth, proba = predictions(5_000, n_classes, sharpness=2.0)
     measures = measured(truth, proba)
     one_hot = np.eye(n_classes)[truth]
@@ -52,7 +52,7 @@ def test_all_are_those_of_scikit_learn(n_classes: int) -> None:
         assert measures.ranking.average_precision(c) == pytest.approx(precision, abs=0.005)
 
 
-def test_recall_at_a_share_of_alarms_for_a_rare_class() -> None:
+def test_recall_at_a_share_of_alarms_for_a_rare_class():
     truth, proba = predictions(50_000, 2, rare=7.0)
     assert 0.001 < truth.mean() < 0.02
     top = np.argsort(-proba[:, 1], kind="stable")
@@ -61,7 +61,7 @@ def test_recall_at_a_share_of_alarms_for_a_rare_class() -> None:
         assert measured(truth, proba).ranking.recall_at(1, share) == pytest.approx(expected, abs=0.01)
 
 
-def test_the_calibration_error_is_that_of_twenty_bins() -> None:
+def test_the_calibration_error_is_that_of_twenty_bins():
     truth, proba = predictions(5_000, 3, sharpness=2.0)
     scores, right = proba.max(axis=1), proba.argmax(axis=1) == truth
     bins = np.minimum((scores * 20).astype(int), 19)
@@ -73,7 +73,7 @@ def test_the_calibration_error_is_that_of_twenty_bins() -> None:
     assert math.isnan(Reliability().error)
 
 
-def test_no_cut_into_batches_and_no_resumption_changes_anything() -> None:
+def test_no_cut_into_batches_and_no_resumption_changes_anything():
     truth, proba = predictions(3_000, 3)
     proba[:700, 2] = 0.0  # a class that was not known yet
     whole = measured(truth, proba)
@@ -89,7 +89,7 @@ def test_no_cut_into_batches_and_no_resumption_changes_anything() -> None:
         np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
-def test_ranking_over_time_notices_when_a_class_is_no_longer_found() -> None:
+def test_ranking_over_time_notices_when_a_class_is_no_longer_found():
     truth, proba = predictions(20_000, 2)
     proba[10_000:] = proba[10_000:, ::-1]
     ranking = measured(truth, proba).ranking
@@ -98,7 +98,7 @@ def test_ranking_over_time_notices_when_a_class_is_no_longer_found() -> None:
     assert ranking.figures([1], RECENT)["roc_auc"] < 0.2
 
 
-def test_more_classes_than_are_ranked_are_not() -> None:
+def test_more_classes_than_are_ranked_are_not():
     truth, proba = predictions(500, 9)
     ranking = measured(truth, proba, (100, 130)).ranking
     assert math.isnan(ranking.figures([0])["roc_auc"])
@@ -107,7 +107,7 @@ def test_more_classes_than_are_ranked_are_not() -> None:
     assert again.n_classes == 9
 
 
-def test_events_without_probabilities_count_for_nothing_but_what_is_known() -> None:
+def test_events_without_probabilities_count_for_nothing_but_what_is_known():
     measures = Measures()
     measures.add(np.array([0, 1]), np.array([0, 0]), np.array([np.nan, 0.8]))
     assert math.isnan(measures.overall["log_loss"])
@@ -117,7 +117,7 @@ def test_events_without_probabilities_count_for_nothing_but_what_is_known() -> N
     assert measures.overall["log_loss"] == pytest.approx(math.log(2.0), abs=1 / UNIT)
 
 
-def test_probabilities_go_by_the_labels_whatever_numbers_a_model_gives_them() -> None:
+def test_probabilities_go_by_the_labels_whatever_numbers_a_model_gives_them():
     metrics = Metrics()
     metrics.update(["c"], np.array([-1]), [])
     more = {"scores": np.full(3, 0.7), "proba": np.array([[0.7, 0.2, 0.1]] * 3)}

@@ -47,7 +47,7 @@ def judged(labels: list[object], codes: np.ndarray, classes: list[object]) -> tu
 
 @pytest.mark.filterwarnings("ignore:A single label")
 @pytest.mark.parametrize("n_classes", [1, 2, 5, 60])
-def test_scores_are_those_of_sklearn_and_river(n_classes: int) -> None:
+def test_scores_are_those_of_sklearn_and_river(n_classes):
     labels, codes, classes = stream(1, 3000, n_classes)
     scores = feed(Metrics(), labels, codes, classes, [100, 1000, 1001]).scores()
     y, predicted = judged(labels, codes, classes)
@@ -66,7 +66,7 @@ def test_scores_are_those_of_sklearn_and_river(n_classes: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_baselines_are_rivers_dummies(seed: int) -> None:
+def test_baselines_are_rivers_dummies(seed):
     labels, codes, classes = stream(seed, 2000)
     measured = feed(Metrics(), labels, codes, classes, [7, 8, 900])
     no_change = dummy.NoChangeClassifier()
@@ -89,7 +89,7 @@ def test_baselines_are_rivers_dummies(seed: int) -> None:
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 1500), max_size=8), st.integers(1, 1200))
 @settings(max_examples=15)
-def test_cuts_and_resumption_change_nothing(seed: int, cuts: list[int], window: int) -> None:
+def test_cuts_and_resumption_change_nothing(seed, cuts, window):
     labels, codes, classes = stream(seed, 1500)
     whole = feed(Metrics(window), labels, codes, classes, [])
     assert same(feed(Metrics(window), labels, codes, classes, cuts), whole)
@@ -102,13 +102,13 @@ def test_cuts_and_resumption_change_nothing(seed: int, cuts: list[int], window: 
     assert whole.accuracy == pytest.approx(np.mean(right))
 
 
-def test_recent_accuracies_are_of_the_same_events() -> None:
+def test_recent_accuracies_are_of_the_same_events():
     measured = Metrics(window=3)
     measured.update(["a", "a", "a", "b", "b", "b"], np.array([0, 0, 0, 0, 1, 1]), ["a", "b"])
     assert measured.measures.recent_hits == pytest.approx({"model": 2 / 3, "no_change": 2 / 3, "majority": 0.0})
 
 
-def test_classes_that_arrive_late() -> None:
+def test_classes_that_arrive_late():
     measured = Metrics()
     measured.update(["a", "b"], np.array([-1, 0]), ["a", "b"])
     measured.update(["c", "c"], np.array([1, 2]), ["a", "b", "c"])
@@ -117,7 +117,7 @@ def test_classes_that_arrive_late() -> None:
     assert (measured.events, measured.judged, measured.unanswered) == (4, 3, 1)
 
 
-def test_nothing_judged() -> None:
+def test_nothing_judged():
     measured = Metrics()
     measured.update([None, None], np.array([-1, -1]), [])
     assert measured.events == 2
@@ -127,7 +127,7 @@ def test_nothing_judged() -> None:
     assert same(restored(Metrics(), measured.state()), measured)
 
 
-def test_curve_halves_its_resolution_instead_of_growing() -> None:
+def test_curve_halves_its_resolution_instead_of_growing():
     rng = np.random.default_rng(3)
     hits = rng.random((50_000, len(CURVE_LINES))) < [0.9, 0.5, 0.1]
     curve = Curve(len(CURVE_LINES))
@@ -141,7 +141,7 @@ def test_curve_halves_its_resolution_instead_of_growing() -> None:
         np.testing.assert_allclose(share, hits[end - span : end].mean(axis=0))
 
 
-def test_classes_that_came_equally_often_are_in_the_order_of_their_names() -> None:
+def test_classes_that_came_equally_often_are_in_the_order_of_their_names():
     """Not in order of arrival: expired labels only affect the metrics, at times that depend on batches."""
     proba = np.array([[0.6, 0.4], [0.6, 0.4]])
     for labels in (["b", "a"], ["a", "b"]):

@@ -18,7 +18,7 @@ from streamsvm.run.page.watch import CheckpointView
 from streamsvm.run.prometheus import text_of_report
 from tests.commands import environment
 from tests.errors import raises
-from tests.run.conftest import Streamsvm, json_lines, table
+from tests.run.conftest import json_lines, table
 
 CPM = ("--model", "cpm", "--quiet")
 N = 3_000
@@ -45,7 +45,7 @@ def asked(stream: Path, *more: Any, command: str = "run") -> tuple[Any, ...]:
     return (command, stream, "--label", "y", "--time", "t", "--set", "key=id", *more)
 
 
-def test_an_alarm_is_a_record_of_its_event(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_an_alarm_is_a_record_of_its_event(stream, tmp_path, streamsvm):
     streamsvm(*asked(stream, *CPM, "--alerts", "alerts.jsonl", "--reference", 1024, "--out", "out.csv"), check=True)
     alarms = json_lines(tmp_path / "alerts.jsonl")
     first = {alarm["column"]: alarm for alarm in reversed(alarms)}
@@ -67,9 +67,7 @@ def test_an_alarm_is_a_record_of_its_event(stream: Path, tmp_path: Path, streams
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_records_do_not_depend_on_batches_or_the_format(
-    stream: Path, suffix: str, tmp_path: Path, streamsvm: Streamsvm
-) -> None:
+def test_records_do_not_depend_on_batches_or_the_format(stream, suffix, tmp_path, streamsvm):
     for size, name in (("50", "small.jsonl"), ("1000", "large.jsonl"), ("1000", f"other.{suffix}")):
         options = asked(f"{stream}?batch_size={size}", *CPM, "--alerts", name, "--reference", 1024)
         streamsvm(*options, check=True)
@@ -82,7 +80,7 @@ def test_records_do_not_depend_on_batches_or_the_format(
         assert [row["kind"] for row in batch.rows()] == [one["kind"] for one in lines]
 
 
-def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_features_are_monitored_before_late_labels_come(stream, tmp_path, streamsvm):
     loads = [float(line.split(",")[3]) for line in stream.read_text().splitlines()[1:501]]
     known = "".join(f"k{i},{1_700_000_001 + i},{'bad' if load > 0.0 else 'ok'}\n" for i, load in enumerate(loads))
     (tmp_path / "labels.csv").write_text(f"id,t,y\n{known}k{N - 1},{1_700_000_000 + 2 * N},ok\n")
@@ -101,7 +99,7 @@ def test_features_are_monitored_before_late_labels_come(stream: Path, tmp_path: 
     assert (tmp_path / "alerts.jsonl").read_bytes() == again
 
 
-def test_a_saved_model_without_labels_is_monitored_too(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_a_saved_model_without_labels_is_monitored_too(stream, tmp_path, streamsvm):
     streamsvm(*asked(stream, *CPM, "--max-events", 1024, "--save", "model", "--checkpoint", "state"), check=True)
     options = ("--model", "model", "--time", "t", "--ignore", "id,y", "--checkpoint", "state2", "--quiet")
     streamsvm("predict", stream, *options, "--reference", 1024, "--alerts", "alerts.jsonl", check=True)
@@ -112,7 +110,7 @@ def test_a_saved_model_without_labels_is_monitored_too(stream: Path, tmp_path: P
     assert [(row["name"], bool(row["changed"])) for row in shown["rows"]][:2] == [("heat", True), ("site", True)]
 
 
-def test_a_profile_is_the_reference_of_the_same_events(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_a_profile_is_the_reference_of_the_same_events(stream, tmp_path, streamsvm):
     made = streamsvm(*asked(stream, "--max-events", 1024, command="profile"), check=True)
     assert made.stdout == "profile.json: 3 features of 1,024 events\n"
     for name, reference in (("a.jsonl", 1024), ("b.jsonl", "profile.json")):
@@ -121,7 +119,7 @@ def test_a_profile_is_the_reference_of_the_same_events(stream: Path, tmp_path: P
     assert [(one["column"], one["kind"]) for one in ours] == [(one["column"], one["kind"]) for one in others]
 
 
-def test_a_long_stream_is_profiled_in_one_pass(tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_a_long_stream_is_profiled_in_one_pass(tmp_path, streamsvm):
     options = ("--alerts", "alerts.jsonl", "--set", "false-alarms=1", *CPM)
     source = "synthetic:sea?n=10000&seed=3"
     streamsvm("profile", source, "--quiet", check=True)
@@ -134,7 +132,7 @@ def test_a_long_stream_is_profiled_in_one_pass(tmp_path: Path, streamsvm: Stream
     assert (tmp_path / "alerts.jsonl").read_text() == ""
 
 
-def test_reports_say_what_changed_and_whether_accuracy_followed(stream: Path) -> None:
+def test_reports_say_what_changed_and_whether_accuracy_followed(stream):
     config = RunConfig(source=str(stream), label="y", time="t", ignore="id", model="bsgd", reference=1024)
     report = Run(config).start()
     text = str(report)
@@ -150,7 +148,7 @@ def test_reports_say_what_changed_and_whether_accuracy_followed(stream: Path) ->
     assert 'streamsvm_alerts_total{kind="missing"} 1.0' in metrics
 
 
-def test_without_options_nothing_is_monitored_or_imported(tmp_path: Path) -> None:
+def test_without_options_nothing_is_monitored_or_imported(tmp_path):
     code = (
         "import sys; from streamsvm.run import Run, RunConfig; "
         "r = Run(RunConfig(source='synthetic:sea?n=300', model='cpm')).start(); "
@@ -160,7 +158,7 @@ def test_without_options_nothing_is_monitored_or_imported(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", [300, 3_000])
-def test_an_alarm_starts_a_refit(stream: Path, size: int, tmp_path: Path) -> None:
+def test_an_alarm_starts_a_refit(stream, size, tmp_path):
     source, refit = f"{stream}?batch_size={size}", "newton,every=alarm:100,window=1000"
     alerts = str(tmp_path / "alerts.jsonl")
     report = Run(
@@ -177,9 +175,7 @@ def test_an_alarm_starts_a_refit(stream: Path, size: int, tmp_path: Path) -> Non
 # Mistakes -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_profile_of_other_data_is_refused_before_anything_is_written(
-    stream: Path, tmp_path: Path, streamsvm: Streamsvm
-) -> None:
+def test_a_profile_of_other_data_is_refused_before_anything_is_written(stream, tmp_path, streamsvm):
     streamsvm("profile", "synthetic:sea?n=500", "-o", "sea.json", check=True)
     (tmp_path / "out.csv").write_text("line,prediction,score\n")
     done = streamsvm(*asked(stream, *CPM, "--reference", "sea.json", "--out", "out.csv"))
@@ -188,9 +184,7 @@ def test_a_profile_of_other_data_is_refused_before_anything_is_written(
     assert (tmp_path / "out.csv").read_text() == "line,prediction,score\n"
 
 
-def test_columns_that_differ_are_named_and_a_label_in_a_profile_is_ignored(
-    stream: Path, tmp_path: Path, streamsvm: Streamsvm
-) -> None:
+def test_columns_that_differ_are_named_and_a_label_in_a_profile_is_ignored(stream, tmp_path, streamsvm):
     streamsvm("profile", stream, "--ignore", "load", "--ignore", "id", "--quiet", "--max-events", 1024, check=True)
     columns = {column["name"] for column in json.loads((tmp_path / "profile.json").read_text())["columns"]}
     assert columns == {"t", "heat", "site", "y"}
@@ -201,7 +195,7 @@ def test_columns_that_differ_are_named_and_a_label_in_a_profile_is_ignored(
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site", None}
 
 
-def test_a_stream_shorter_than_its_reference_is_reported(stream: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_shorter_than_its_reference_is_reported(stream, caplog):
     report = Run(RunConfig(source=str(stream), label="y", time="t", model="cpm", reference=5_000)).start()
     (notice,) = (notice for notice in report.notices if "5,000" in notice)
     assert "3,000" in notice
@@ -209,7 +203,7 @@ def test_a_stream_shorter_than_its_reference_is_reported(stream: Path, caplog: p
     assert notice in caplog.messages
 
 
-def test_the_report_names_columns_whose_values_are_not_compared(tmp_path: Path) -> None:
+def test_the_report_names_columns_whose_values_are_not_compared(tmp_path):
     path, rng = tmp_path / "rows.csv", np.random.default_rng(0)
     rows = [f"{i},2026-01-{1 + i // 100:02},{x:.3f},{int(x > 0)}" for i, x in enumerate(rng.normal(size=1024))]
     path.write_text("\n".join(["row,day,x,y", *rows]))
@@ -220,7 +214,7 @@ def test_the_report_names_columns_whose_values_are_not_compared(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "streamsvm profile", "version": 99}', "[1, 2"])
-def test_a_file_that_is_no_profile_is_refused(content: str, stream: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_profile_is_refused(content, stream, tmp_path):
     (tmp_path / "p.json").write_text(content)
     with raises(SetupError, str(tmp_path / "p.json"), option="--reference"):
         RunConfig(source=str(stream), label="y", reference=str(tmp_path / "p.json")).validate()
@@ -229,9 +223,7 @@ def test_a_file_that_is_no_profile_is_refused(content: str, stream: Path, tmp_pa
 @pytest.mark.parametrize(
     ("lines", "code", "message"), [(1, 1, "0 events"), (200, 1, "at least 256"), (300, 0, "of 299 events")]
 )
-def test_a_profile_needs_events(
-    lines: int, code: int, message: str, stream: Path, tmp_path: Path, streamsvm: Streamsvm
-) -> None:
+def test_a_profile_needs_events(lines, code, message, stream, tmp_path, streamsvm):
     text = "\n".join(stream.read_text().splitlines()[:lines])
     (tmp_path / "short.csv").write_text(text + "\n")
     done = streamsvm("profile", "short.csv", "--label", "y")
@@ -241,7 +233,7 @@ def test_a_profile_needs_events(
     assert ("values not compared: id, t" in done.stdout) == (not code)
 
 
-def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_refusals(stream, tmp_path, streamsvm):
     (tmp_path / "mine.json").write_text('{"mine": 1}')
     for options, named in (
         (asked(stream, "--set", "false-alarms=1"), "--alerts"),
@@ -261,7 +253,7 @@ def test_refusals(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
     assert (tmp_path / "mine.json").read_text() == '{"mine": 1}'
 
 
-def test_a_checkpoint_belongs_to_its_reference(stream: Path, tmp_path: Path, streamsvm: Streamsvm) -> None:
+def test_a_checkpoint_belongs_to_its_reference(stream, tmp_path, streamsvm):
     more = (*CPM, "--reference", "profile.json", "--checkpoint", "state")
     for n, code in ((1024, 0), (2048, 2)):
         streamsvm(*asked(stream, "--max-events", n, "--quiet", command="profile"), check=True)

@@ -45,7 +45,7 @@ ALL = {"", "x", "income, yearly", "x2"}
     ],
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
-def test_names_of_any_kind_can_be_said(arguments: list[str], left_out: set[str]) -> None:
+def test_names_of_any_kind_can_be_said(arguments, left_out):
     assert features("--label", "y", *arguments) == ALL - left_out
 
 
@@ -58,21 +58,21 @@ def test_names_of_any_kind_can_be_said(arguments: list[str], left_out: set[str])
     ],
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
-def test_lists_and_tables_of_toml_hold_names_as_they_are(text: str, left_out: set[str]) -> None:
+def test_lists_and_tables_of_toml_hold_names_as_they_are(text, left_out):
     Path("c.toml").write_text(f'label = "y"\n{text}\n')
     assert features("--config", "c.toml") == ALL - left_out
     assert features("--config", "c.toml", "--ignore", "x", "--types", "x2:number") == ALL - {"x"}  # instead of those
 
 
 @each_choice(("option", ["--ignore", "--types"]), ("name", ["nowhere", "income", ""]))
-def test_a_name_that_no_column_has_is_refused(option: str, name: str, capsys: Any) -> None:
+def test_a_name_that_no_column_has_is_refused(option, name, capsys):
     Path("named.csv").write_text("a,income (net),y\n" + "1,2,u\n" * 9)
     text = f"{name}:number" if option == "--types" else name
     assert cli.main(["run", "named.csv", "--label", "y", option, text]) == 2
     assert repr(name) in capsys.readouterr().err
 
 
-def test_a_name_that_no_event_has_is_refused_where_all_are_seen(caplog: Any) -> None:
+def test_a_name_that_no_event_has_is_refused_where_all_are_seen(caplog):
     for n in (10, 3000):
         Path("a.jsonl").write_text((json.dumps({"a": 1, "y": 0}) + "\n") * n)
         for options in ({"ignore": ["b"]}, {"types": {"b": "category"}}):
@@ -85,13 +85,13 @@ def test_a_name_that_no_event_has_is_refused_where_all_are_seen(caplog: Any) -> 
                 assert "'b'" in caplog.text
 
 
-def test_columns_of_the_same_name_can_be_left_out() -> None:
+def test_columns_of_the_same_name_can_be_left_out():
     Path("twice.csv").write_text("a,b,b,y\n" + "1,2,3,u\n1,2,4,d\n" * 9)
     assert cli.main(["run", "twice.csv", "--label", "y", "--quiet"]) == 2
     assert features("--label", "y", "--ignore", "b", source="twice.csv") == {"a"}
 
 
 @pytest.mark.parametrize("name", ["a", "a, b", 'say "a"', "", "ü\nb", '"', "a:b"])
-def test_any_name_is_found_again_in_a_text(name: str) -> None:
+def test_any_name_is_found_again_in_a_text(name):
     quoted = name.replace('"', '""')
     assert split_names(f'"{quoted}"') == [name]

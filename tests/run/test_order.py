@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("y", [SORTED["short"], SORTED["two blocks, 1 % elsewhere"]])
-def test_a_sorted_file_is_reported_once(y: Any, capsys: Any) -> None:
+def test_a_sorted_file_is_reported_once(y, capsys):
     write("in.csv", y)
     [notice] = notices()
     out, err = capsys.readouterr()
@@ -78,14 +78,14 @@ def test_a_sorted_file_is_reported_once(y: Any, capsys: Any) -> None:
     assert f"{len(np.unique(y))} classes" in notice
 
 
-def test_it_is_said_while_the_file_is_read(capsys: Any) -> None:
+def test_it_is_said_while_the_file_is_read(capsys):
     write("in.csv", np.repeat(np.arange(10), 1500))
     assert notices("--max-events", "10000")
     write("in.csv", np.repeat([0, 1], [300, 20_000]))
     assert notices("--max-events", "1000") == []  # the beginning of a stream is not sufficient
 
 
-def test_only_what_is_learned_counts() -> None:
+def test_only_what_is_learned_counts():
     write("in.csv", OTHERS["shuffled"])
     assert cli.main(["run", "in.csv", "--label", "y", "--model", "cpm", "--quiet", "--save", "m.svm"]) == 0
     write("in.csv", SORTED["three classes"])
@@ -96,7 +96,7 @@ def test_only_what_is_learned_counts() -> None:
 
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("y", [SORTED["two blocks"], SORTED["few of one"]])
-def test_a_resumed_run_finds_the_same(y: Any) -> None:
+def test_a_resumed_run_finds_the_same(y):
     write("in.csv", y)
     whole = notices("--quiet")
     kept = ("--checkpoint", "ck", "--checkpoint-every", "50", "--quiet")
@@ -105,7 +105,7 @@ def test_a_resumed_run_finds_the_same(y: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [*SORTED, *OTHERS])
-def test_sorted_labels_are_noticed_in_any_batches(name: str) -> None:
+def test_sorted_labels_are_noticed_in_any_batches(name):
     y = (SORTED | OTHERS)[name]
     found = set()
     for size in (97, len(y)):
@@ -123,7 +123,7 @@ def test_sorted_labels_are_noticed_in_any_batches(name: str) -> None:
     ("way", ["learn_many", "test_then_train"]),
     (("y", "expected"), [(SORTED["short"], 1), (OTHERS["shuffled"], 0), (OTHERS["few rows"], 0)]),
 )
-def test_sorted_rows_are_reported_in_python(make: Any, way: str, y: Any, expected: int, caplog: Any) -> None:
+def test_sorted_rows_are_reported_in_python(make, way, y, expected, caplog):
     model = make()
     X = np.random.default_rng(1).normal(size=(len(y), 2))
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_sorted_rows_are_reported_in_python(make: Any, way: str, y: Any, expecte
     assert len(model.notices) == len(logged) == expected
 
 
-def test_a_batch_of_a_stream_in_python_is_no_file() -> None:
+def test_a_batch_of_a_stream_in_python_is_no_file():
     model = CPMClassifier()
     X = np.random.default_rng(1).normal(size=(60, 2))
     model.learn_many(X, OTHERS["shuffled"][:60])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -55,7 +54,7 @@ def content(path: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(("option", "name"), REPLACED)
-def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, name: str, capsys: Any) -> None:
+def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option, name, capsys):
     path = Path(name)
     write_foreign(path)
     before = content(path)
@@ -67,12 +66,12 @@ def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, na
     assert run(option, name) == 0  # it replaces files written by a run
 
 
-def test_a_picture_that_names_this_package_is_not_one_of_a_run() -> None:
+def test_a_picture_that_names_this_package_is_not_one_of_a_run():
     Path("f.svg").write_text("<svg><text>the house of streamsvm</text></svg>")
     assert run("--plot", "f.svg") == 2
 
 
-def test_a_checkpoint_is_not_replaced_by_a_model() -> None:
+def test_a_checkpoint_is_not_replaced_by_a_model():
     assert run("--checkpoint", "ck") == 0
     [path] = Path("ck").glob("*.safetensors")
     assert run("--save", str(path)) == 2
@@ -82,7 +81,7 @@ def test_a_checkpoint_is_not_replaced_by_a_model() -> None:
 
 
 @pytest.mark.parametrize("option", ["--label-output", "--query-output"])
-def test_results_of_late_labels_do_not_replace_foreign_files(option: str) -> None:
+def test_results_of_late_labels_do_not_replace_foreign_files(option):
     more = (*LATE, "--set", "label-budget=0.9", *(() if option == "--query-output" else ("--query-output", "r.csv")))
     write_foreign(Path("f.csv"))
     assert run(*more, option, "f.csv", source="events.csv") == 2
@@ -91,14 +90,14 @@ def test_results_of_late_labels_do_not_replace_foreign_files(option: str) -> Non
         assert run(*more, option, "f.csv", *overwrite, source="events.csv") == 0
 
 
-def test_a_foreign_file_in_the_place_of_rejected_events_stays() -> None:
+def test_a_foreign_file_in_the_place_of_rejected_events_stays():
     Path("bad.csv").write_text(DATA + "broken\n")
     Path("o.csv.rejected.jsonl").write_text("of somebody else\n")
     assert run("--out", "o.csv", source="bad.csv") == 2
     assert Path("o.csv.rejected.jsonl").read_text() == "of somebody else\n"
 
 
-def test_a_directory_of_checkpoints_keeps_the_files_of_others() -> None:
+def test_a_directory_of_checkpoints_keeps_the_files_of_others():
     Path("ck/waiting").mkdir(parents=True)
     Path("ck/waiting/notes.txt").write_text("of somebody else")
     for more in ([], ["--reset"]):
@@ -106,7 +105,7 @@ def test_a_directory_of_checkpoints_keeps_the_files_of_others() -> None:
     assert Path("ck/waiting/notes.txt").exists()
 
 
-def test_a_run_does_not_go_on_in_a_file_that_has_become_another(capsys: Any) -> None:
+def test_a_run_does_not_go_on_in_a_file_that_has_become_another(capsys):
     kept = ("--checkpoint", "ck", "--out", "o.csv", "--max-events")
     assert run(*kept, "30") == 0
     Path("o.csv").write_text(DATA * 9)
@@ -115,7 +114,7 @@ def test_a_run_does_not_go_on_in_a_file_that_has_become_another(capsys: Any) -> 
     assert Path("o.csv").read_text() == DATA * 9
 
 
-def test_in_python_foreign_files_stay_as_well() -> None:
+def test_in_python_foreign_files_stay_as_well():
     write_foreign(Path("f.svm"))
     expansion = KernelExpansion.__new__(KernelExpansion)
     for model in (CPMClassifier(), expansion):
@@ -136,7 +135,7 @@ def test_in_python_foreign_files_stay_as_well() -> None:
         assert (Path("f.csv").read_text() != DATA) == overwrite
 
 
-def test_a_model_that_is_cut_short_is_still_recognised() -> None:
+def test_a_model_that_is_cut_short_is_still_recognised():
     CPMClassifier().save("m.svm")
     Path("m.svm").write_bytes(Path("m.svm").read_bytes()[:-50])
     CPMClassifier().save("m.svm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +29,7 @@ def run(**outputs: str) -> int:
     return cli.main(["run", "in.csv", "--label", "y", "--types", "x:number", "--model", "cpm", "--quiet", *options])
 
 
-def test_outputs_follow_the_umask_and_links_of_ones_own_and_stay_private() -> None:
+def test_outputs_follow_the_umask_and_links_of_ones_own_and_stay_private():
     umask = 0o027
     for name in OUTPUTS.values():
         Path(name).symlink_to(f"target.{name}")
@@ -53,7 +52,7 @@ def test_outputs_follow_the_umask_and_links_of_ones_own_and_stay_private() -> No
 
 
 @pytest.mark.parametrize("option", OUTPUTS)
-def test_a_link_of_another_user_is_not_followed(option: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_link_of_another_user_is_not_followed(option, monkeypatch, capsys):
     name = OUTPUTS[option]
     Path("target").touch()
     Path(name).symlink_to("target")

@@ -3,8 +3,6 @@ from __future__ import annotations
 import io
 import logging
 
-import pytest
-
 from connectors import open_source
 from streamsvm import CPMClassifier
 from streamsvm.run.progress import Progress
@@ -17,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_a_bar_on_a_terminal():
     terminal = Terminal()
     bar = Progress(terminal)
     runner_of(CPMClassifier(), open_source("synthetic:sea?n=600"), observers=[bar]).run()
@@ -27,7 +25,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert "accuracy 0." in last
 
 
-def test_the_rate_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_leaves_out_compilation(monkeypatch):
     now = 100.0
     monkeypatch.setattr("streamsvm.run.standing.working_time", lambda: now)
     rate = Rate()
@@ -37,7 +35,7 @@ def test_the_rate_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rate.at(5_000) == 300.0
 
 
-def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_elsewhere(caplog):
     lines = Progress(io.StringIO(), every_s=1e-9)
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         runner_of(CPMClassifier(), open_source("synthetic:sea?n=600&batch_size=200"), observers=[lines]).run()
@@ -47,7 +45,7 @@ def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     assert "accuracy 0." in last
 
 
-def test_stalls_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_stalls_are_counted(caplog):
     source = open_source("synthetic:sea?n=10")
     source.stalls = 2
     with caplog.at_level(logging.INFO, "streamsvm.run"):

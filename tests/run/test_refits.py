@@ -71,13 +71,11 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
         pytest.param(("--model", "./m", *REFIT), "remove --param and --refit", id="a loaded model"),
     ],
 )
-def test_what_does_not_fit_is_refused(refused: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_what_does_not_fit_is_refused(refused, arguments, message):
     assert message in refused(*arguments)
 
 
-def test_a_solver_that_could_not_be_kept_is_refused(
-    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_solver_that_could_not_be_kept_is_refused(refused, tmp_path, monkeypatch):
     source = "from sklearn.naive_bayes import GaussianNB\nclass Own(GaussianNB):\n    pass\n"
     (tmp_path / "own_solvers.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
@@ -95,17 +93,17 @@ def test_a_solver_that_could_not_be_kept_is_refused(
         ("demand", None, (OnDemand(), None)),
     ],
 )
-def test_triggers_and_windows_from_text(trigger: str, window: str | None, expected: Any) -> None:
+def test_triggers_and_windows_from_text(trigger, window, expected):
     model = with_refits(CPMClassifier(), "newton", trigger, window)
     assert (model.trigger, model.window) == expected
 
 
-def test_a_solver_by_its_path_draws_the_same_numbers_each_time() -> None:
+def test_a_solver_by_its_path_draws_the_same_numbers_each_time():
     model = with_refits(BSGDClassifier(), "sklearn.ensemble.RandomForestClassifier")
     assert model.solver.random_state == 0
 
 
-def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -113,7 +111,7 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.Mon
         with_refits(CPMClassifier(), "trees")
 
 
-def test_settings_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_from_toml(tmp_path, monkeypatch):
     write_stream(tmp_path / "in.csv", 900)
     lines = ['source = "in.csv"', 'label = "y"', 'summary = "s.json"', 'save = "m"', "quiet = true"]
     lines += ['refit = "newton,every=300,window=600"', 'model = "blend"']
@@ -130,7 +128,7 @@ def test_settings_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("per_second", [1, 1000])
-def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second: int, tmp_path: Path) -> None:
+def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second, tmp_path):
     lines = ["at,a,y", *(f"{(1_750_000_000 + 60 * i) * per_second},{i % 7},{i % 2}" for i in range(400))]
     (tmp_path / "in.csv").write_text("\n".join(lines))
     asked = ("run", "in.csv", "--label", "y", "--time", "at", "--quiet", "--model", "cpm", "--summary", "s.json")
@@ -160,7 +158,7 @@ def report() -> Report:
     return done
 
 
-def test_totals_count_what_is_no_longer_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_count_what_is_no_longer_held(monkeypatch):
     monkeypatch.setattr("streamsvm.refit.schedule.KEPT", 2)
     model = RefitClassifier(CPMClassifier(), "newton")
     for i, outcome in enumerate(["votes", "failed: ValueError: a", "votes", "failed: TypeError: b", "votes"]):
@@ -171,7 +169,7 @@ def test_totals_count_what_is_no_longer_held(monkeypatch: pytest.MonkeyPatch) ->
         assert one.refit_totals() == {"outcomes": {"votes": 3, "failed": 2}, "seconds": 2.5, "share": 0.0}
 
 
-def test_the_share_of_the_vote_is_that_of_the_leaders(report: Report) -> None:
+def test_the_share_of_the_vote_is_that_of_the_leaders(report):
     assert report.refits is not None
     heads = {head["head"]: head["weight"] for head in report.leaders if head["member"] == "refit"}
     assert heads
@@ -180,7 +178,7 @@ def test_the_share_of_the_vote_is_that_of_the_leaders(report: Report) -> None:
     assert report.refits.share == pytest.approx(sum(heads.values()))
 
 
-def test_the_progress_line(report: Report, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_progress_line(report, caplog):
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         lines = Progress(io.StringIO(), 0.0)
         time.sleep(0.005)
@@ -189,7 +187,7 @@ def test_the_progress_line(report: Report, caplog: pytest.LogCaptureFixture) -> 
     assert "% of the vote" in caplog.text
 
 
-def test_the_summary(report: Report) -> None:
+def test_the_summary(report):
     found = json.loads(json.dumps(summary(report)))
     refits, seconds = found["refits"], found["process"]["refits"]
     assert (refits["count"], refits["outcomes"]) == (4, {"votes": 3, "failed": 1})
@@ -202,7 +200,7 @@ def test_the_summary(report: Report) -> None:
     assert summary(ran(CPMClassifier(), 50))["refits"] is None
 
 
-def test_prometheus(report: Report) -> None:
+def test_prometheus(report):
     lines = text_of_report(report).decode().splitlines()
     assert 'streamsvm_refits_total{outcome="votes"} 3.0' in lines
     assert 'streamsvm_refits_total{outcome="failed"} 1.0' in lines
@@ -210,7 +208,7 @@ def test_prometheus(report: Report) -> None:
     assert any(line.startswith("streamsvm_refit_share ") for line in lines)
 
 
-def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tmp_path: Path) -> None:
+def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tmp_path):
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     ran(model, 400)
     later = ran(model, 100)
@@ -271,7 +269,7 @@ def is_refitting(folder: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
+def test_killed_in_the_midst_of_refits_and_resumed(tmp_path):
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     for folder in (plain, broken):
         folder.mkdir()
@@ -282,7 +280,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
     for share in (dice.uniform(0.1, 0.4), dice.uniform(0.5, 0.9)):
         size = math.floor(share * (plain / "out.csv").stat().st_size)
 
-        def is_due(size: int = size) -> bool:
+        def is_due(size=size):
             # A resumed run first truncates the file. Kill it at the first checkpoint after that with a refit pending.
             return has_size(broken / "out.csv", size) and is_refitting(broken)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,7 @@ def web() -> Iterator[Web]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_killed_and_resumed(web: Web, tmp_path: Path) -> None:
+def test_killed_and_resumed(web, tmp_path):
     url = web.put("/in.csv.gz", write_stream(tmp_path / "in.csv.gz", N, broken=True).read_bytes())
     arguments = ["run", f"{url}#batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--out", "out.csv"]
     plain, broken = tmp_path / "plain", tmp_path / "broken"
@@ -41,7 +39,7 @@ def test_killed_and_resumed(web: Web, tmp_path: Path) -> None:
     assert ran_here(*arguments, cwd=broken).returncode == 2
 
 
-def test_secrets_are_nowhere(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+def test_secrets_are_nowhere(web, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     data = write_stream(tmp_path / "in.csv", 300, broken=True).read_bytes()
     web.requests.clear()
@@ -60,9 +58,7 @@ def test_secrets_are_nowhere(web: Web, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("option", ["--save", "--summary", "--plot", "--checkpoint"])
-def test_other_results_are_local(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_results_are_local(option, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "synthetic:sea?n=10", option, "s3://me:hunter2@bucket/x.png"]) == 2
     error = capsys.readouterr().err

@@ -19,7 +19,7 @@ import pytest
 from streamsvm.core import cache, jit
 from streamsvm.run.checkpoint import held
 from tests.commands import Command, command, environment
-from tests.run.conftest import Streamsvm, write_stream
+from tests.run.conftest import write_stream
 from tests.run.test_cli import CPM, error
 
 READING = ("--label", "y", "--types", "a:number")
@@ -48,7 +48,7 @@ def until(condition: Any) -> None:
 @pytest.mark.parametrize(
     "other", ["hard link", "symbolic link", "standard input", "the configuration", "a loaded model"]
 )
-def test_files_are_compared_and_not_their_names(streamsvm: Streamsvm, tmp_path: Path, other: str) -> None:
+def test_files_are_compared_and_not_their_names(streamsvm, tmp_path, other):
     source = write_stream(tmp_path / "in.csv", 100)
     before, asked, options = source.read_bytes(), "in.csv", ["--out", "twin.csv"]
     if other == "symbolic link":
@@ -68,14 +68,14 @@ def test_files_are_compared_and_not_their_names(streamsvm: Streamsvm, tmp_path: 
     assert source.read_bytes() == before
 
 
-def test_parts_are_not_read_from_a_directory_that_is_replaced(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_parts_are_not_read_from_a_directory_that_is_replaced(streamsvm, tmp_path):
     (tmp_path / "parts").mkdir()
     write_stream(tmp_path / "parts" / "in.csv", 10)
     result = streamsvm("run", "parts/in.csv", "--label", "y", "--out", "parts?format=parquet")
     assert error(result).startswith("SOURCE lies in the directory ")
 
 
-def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_nowhere_may_be_named_twice(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 10)
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "null:", "--dead-letter", "null:")
     assert result.returncode == 0, result.stderr
@@ -85,7 +85,7 @@ def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_results_are_written_by_one_run_at_a_time(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     (tmp_path / "link.csv").symlink_to("o.csv")
     names = {"--out": "o.csv", "--save": "m", "--summary": "s.json", "--plot": "p.png", "--dead-letter": "r.jsonl"}
@@ -101,7 +101,7 @@ def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path
     assert streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "o.csv", "--save", "m").returncode == 0
 
 
-def test_a_lock_left_by_a_run_that_was_killed_holds_nobody(tmp_path: Path) -> None:
+def test_a_lock_left_by_a_run_that_was_killed_holds_nobody(tmp_path):
     (tmp_path / ".o.csv.lock").touch()
     with held("--out", str(tmp_path / "o.csv")):
         assert (tmp_path / ".o.csv.lock").exists()
@@ -129,9 +129,7 @@ SMALL = 4096  # limit of file sizes in bytes
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_full_disk_says_which_file_of_which_purpose(
-    streamsvm: Streamsvm, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
+def test_a_full_disk_says_which_file_of_which_purpose(streamsvm, tmp_path, options, message):
     write_stream(tmp_path / "in.csv", 6000 if "--dead-letter" in options else 2000, broken="--dead-letter" in options)
     # A label of a few thousand letters makes the summary large.
     if "--summary" in options:
@@ -149,9 +147,7 @@ def halved(x: float) -> float:
     return x / 2.0
 
 
-def test_on_a_full_disk_code_is_compiled_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_on_a_full_disk_code_is_compiled_and_not_kept(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(cache._Keeping, "failed", False)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -179,7 +175,7 @@ sys.exit(streamsvm.__main__.main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.2])
-def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: float) -> None:
+def test_an_interrupt_while_starting_is_no_traceback(tmp_path, moment):
     arguments = [sys.executable, "-c", GUARDED, "run", "--quiet", "--plot", "p.png"]
     process = subprocess.Popen(
         arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -196,7 +192,7 @@ def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: flo
 # Messages --------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_a_long_label_does_not_widen_the_table(streamsvm, tmp_path):
     label = f"two\nlines{'x' * 100_000}"
     (tmp_path / "in.csv").write_text("x,y\n" + f'1,"{label}"\n2,b\n' * 20)
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "o.jsonl")
@@ -214,9 +210,7 @@ def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: P
         ("x,y\n1,a\n", ("--label", "y"), "no event had both a label and a prediction: nothing to measure"),
     ],
 )
-def test_nothing_to_measure_says_why(
-    streamsvm: Streamsvm, tmp_path: Path, lines: str, options: tuple[str, ...], said: str
-) -> None:
+def test_nothing_to_measure_says_why(streamsvm, tmp_path, lines, options, said):
     (tmp_path / "in.csv").write_text(lines)
     result = streamsvm("run", "in.csv", *options, *CPM)
     assert said in result.stdout
@@ -224,7 +218,7 @@ def test_nothing_to_measure_says_why(
 
 
 @pytest.mark.slow
-def test_a_terminal_without_micro_signs(tmp_path: Path) -> None:
+def test_a_terminal_without_micro_signs(tmp_path):
     terminal = {"LC_ALL": "C", "PYTHONUTF8": "0"}
     (tmp_path / "in.csv").write_text("x,y\n" + "1,änderung\n2,b\n" * 20, encoding="utf-8")
     plain = {key: value for key, value in environment().items() if key != "PYTHONIOENCODING"}

@@ -109,7 +109,7 @@ class Fragile(Classifier):
         self.seen[y] = self.seen.get(y, 0) + 1
 
 
-def test_each_event_is_predicted_before_it_is_learned() -> None:
+def test_each_event_is_predicted_before_it_is_learned():
     out, rejected = Collected(), Collected()
     report = run(CPMClassifier(), Numbers(), out=out, dead_letter=rejected)
     assert report.ended == "end of stream"
@@ -135,7 +135,7 @@ def test_each_event_is_predicted_before_it_is_learned() -> None:
     [naive_bayes.GaussianNB(), dummy.NoChangeClassifier(), multiclass.OneVsOneClassifier(naive_bayes.GaussianNB())],
     ids=lambda model: type(model).__name__,
 )
-def test_river_models_as_river_would_drive_them(model: Any) -> None:
+def test_river_models_as_river_would_drive_them(model):
     out = Collected()
     twin = model.clone()
     run(model, Numbers(150), out=out)
@@ -153,7 +153,7 @@ def test_river_models_as_river_would_drive_them(model: Any) -> None:
 
 
 @pytest.mark.parametrize("labels", [(False, True), (0.0, 1.0), (2, 7)])
-def test_two_classes_of_any_name_for_models_of_two(labels: tuple[Any, Any]) -> None:
+def test_two_classes_of_any_name_for_models_of_two(labels):
     out = Collected()
     report = run(linear_model.LogisticRegression(), Numbers(300, labels=labels), out=out)
     assert report.metrics.accuracy > 0.85
@@ -161,14 +161,14 @@ def test_two_classes_of_any_name_for_models_of_two(labels: tuple[Any, Any]) -> N
     assert kinds <= {type(labels[0]), type(None)}
 
 
-def test_a_third_class_for_a_model_of_two() -> None:
+def test_a_third_class_for_a_model_of_two():
     source = Numbers(300)
     source.labels[200] = "between"
     with raises(RunError, reason="two classes", named="OneVsRestClassifier"):
         run(linear_model.LogisticRegression(), source)
 
 
-def test_events_a_foreign_model_cannot_take_are_set_aside() -> None:
+def test_events_a_foreign_model_cannot_take_are_set_aside():
     rejected = Collected()
     report = run(Fragile(lambda x: x["x"] > 1.5), Numbers(), dead_letter=rejected)
     aside = [row for row in rejected.rows if row["reason"] == "KeyError: 'humidity'"]
@@ -177,12 +177,12 @@ def test_events_a_foreign_model_cannot_take_are_set_aside() -> None:
     assert aside[0]["raw"] == f"#{aside[0]['line']}"
 
 
-def test_a_model_that_can_take_nothing_stops_the_run() -> None:
+def test_a_model_that_can_take_nothing_stops_the_run():
     with raises(RunError, reason="hopeless", named="KeyError: 'humidity'"):
         run(Fragile(lambda x: True), Numbers())
 
 
-def test_infinities_are_set_aside_for_our_own_model() -> None:
+def test_infinities_are_set_aside_for_our_own_model():
     source = Numbers()
     source.x[[100, 700]] = np.inf
     out, rejected = Collected(), Collected()
@@ -192,7 +192,7 @@ def test_infinities_are_set_aside_for_our_own_model() -> None:
     assert report.metrics.events == len(out.rows) == 995
 
 
-def test_labels_that_are_no_labels_are_set_aside() -> None:
+def test_labels_that_are_no_labels_are_set_aside():
     for model in (CPMClassifier(), naive_bayes.GaussianNB()):
         source = Numbers(300)
         source.labels[50] = ["a", "list"]
@@ -202,7 +202,7 @@ def test_labels_that_are_no_labels_are_set_aside() -> None:
         assert rejected.rows[1]["reason"] == "the label is a list, not one value"
 
 
-def test_no_learning() -> None:
+def test_no_learning():
     model = CPMClassifier()
     run(model, Numbers())
     learned, first, second = model.n_events_learned, Collected(), Collected()
@@ -219,7 +219,7 @@ class Elector(naive_bayes.GaussianNB):
     state = "Ohio"
 
 
-def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path):
     for options in ({"checkpoint": Checkpoint(tmp_path)}, {"save": tmp_path / "m"}):
         with raises(SetupError, reason="not kept", named=f"--{next(iter(options))}"):
             runner_of(naive_bayes.GaussianNB(), Numbers(), **options)
@@ -229,7 +229,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) 
         runner_of(CPMClassifier(), Numbers(), out=Collected(can_rewind=False), checkpoint=Checkpoint(tmp_path))
 
 
-def test_a_sink_that_is_read_along_is_flushed_at_once() -> None:
+def test_a_sink_that_is_read_along_is_flushed_at_once():
     out = Collected(can_rewind=False)
     lags = []
     run(
@@ -241,12 +241,12 @@ def test_a_sink_that_is_read_along_is_flushed_at_once() -> None:
     assert set(lags) == {0}
 
 
-def test_results_are_durable_while_nothing_arrives() -> None:
+def test_results_are_durable_while_nothing_arrives():
     out = Collected()
     flushed = []
 
     class Pausing(Numbers):
-        def __iter__(self) -> Iterator[Batch]:
+        def __iter__(self):
             for batch in super().__iter__():
                 yield batch
                 yield self.batch(range(0))
@@ -257,8 +257,8 @@ def test_results_are_durable_while_nothing_arrives() -> None:
     assert all(flushed)
 
 
-def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
-    def step(source: Numbers, stop_at: int) -> Any:
+def test_stopping_finishes_the_batch_in_hand(tmp_path):
+    def step(source, stop_at):
         out = open_sink(str(tmp_path / "out.csv"), resume=True)
         with Checkpoint(tmp_path) as checkpoint:
             runner = runner_of(CPMClassifier(), source, out=out, checkpoint=checkpoint)
@@ -356,7 +356,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path):
     plain, every = tmp_path / "plain", 64  # a checkpoint after every second batch
     plain.mkdir()
     whole = life(plain, Fuse(float("inf")), every)
@@ -377,7 +377,7 @@ def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_crashes_again_and_again_where_batches_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashes_again_and_again_where_batches_are_read_ahead(tmp_path, monkeypatch):
     monkeypatch.setattr(Numbers, "is_apart", True, raising=False)
     monkeypatch.setattr("connectors.streams.LEAST_EVENTS", 1)
     rng = np.random.default_rng(2)
@@ -418,7 +418,7 @@ class Elsewhere(Numbers):
         ({"window": 5}, "--set window was 1000, now 5"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, changed, named):
     kept(tmp_path)
     before = (tmp_path / "checkpoint.safetensors").read_bytes()
     with raises(SetupError, reason="another run", option="--reset", named=named):
@@ -427,7 +427,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[st
     assert kept(tmp_path, fresh=True, **changed).resumed is None
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(tmp_path):
     kept(tmp_path)
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -438,7 +438,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         kept(tmp_path)
 
 
-def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path):
     kept(tmp_path)
     header, arrays = read_archive(tmp_path / "checkpoint.safetensors")
     write_archive(
@@ -452,9 +452,9 @@ def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None
         kept(tmp_path)
 
 
-def test_a_model_outlives_the_error_that_ends_its_run(tmp_path: Path) -> None:
+def test_a_model_outlives_the_error_that_ends_its_run(tmp_path):
     class Rotated(Numbers):
-        def __iter__(self) -> Iterator[Batch]:
+        def __iter__(self):
             yield from list(super().__iter__())[:5]
             raise ConnectorError("numbers: was rotated")
 
@@ -467,9 +467,9 @@ def test_a_model_outlives_the_error_that_ends_its_run(tmp_path: Path) -> None:
     assert isinstance(caught.value.__cause__, ConnectorError)
 
 
-def test_a_source_that_cannot_go_back_there(tmp_path: Path) -> None:
+def test_a_source_that_cannot_go_back_there(tmp_path):
     class Gone(Numbers):
-        def seek(self, position: Position) -> None:
+        def seek(self, position):
             raise ConnectorError("numbers: has been shortened")
 
     kept(tmp_path)
@@ -495,7 +495,7 @@ def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path) -> None:
+def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
     parts.mkdir()
@@ -530,7 +530,7 @@ class Growing(Numbers):
             yield batch
 
 
-def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path: Path) -> None:
+def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path):
     found = []
     for size in (5, 640):
         stretch(tmp_path / str(size), None, Growing(3000, size=size))
@@ -584,7 +584,7 @@ class Woven(Numbers):
         self.next[:] = position["next"]
 
 
-def test_part_of_a_batch_is_told_by_place_where_the_order_is_another_each_time(tmp_path: Path) -> None:
+def test_part_of_a_batch_is_told_by_place_where_the_order_is_another_each_time(tmp_path):
     for limit in (100, 150, 151, 333, None):
         stretch(tmp_path, limit, Woven(300, size=64))
         rows = [line.split(",")[:2] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]

@@ -81,7 +81,7 @@ class Around:
     ),
     ("by_class", [False, True]),
 )
-def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, by_class: bool) -> None:
+def test_sets_are_those_of_a_loop_and_are_measured(tmp_path, model, by_class):
     write(tmp_path, 1)
     source = open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t", batch_size=100)
     report = run(model.clone(), source, tmp_path / "o.jsonl", by_class=by_class)
@@ -103,7 +103,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
 
 
 @pytest.mark.slow
-def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path) -> None:
+def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path):
     """The metrics use the sets issued for the events. Thresholds adapt when labels are joined."""
     write(tmp_path, 450)
     parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
@@ -128,10 +128,10 @@ def _learn(model: DelayedClassifier, late: Any, i: int) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 450])
-def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path: Path, delay: int) -> None:
+def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path, delay):
     write(tmp_path, delay or 1)
 
-    def source() -> Any:
+    def source():
         return late(tmp_path) if delay else open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
 
     reports = {}
@@ -145,10 +145,10 @@ def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path: Path, delay: int)
     assert one == other
 
 
-def test_sets_stay_with_a_model_that_is_saved(tmp_path: Path) -> None:
+def test_sets_stay_with_a_model_that_is_saved(tmp_path):
     write(tmp_path, 1)
 
-    def source() -> Any:
+    def source():
         return open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t")
 
     report = run(CPMClassifier(), source(), tmp_path / "o.jsonl", save=tmp_path / "model")
@@ -158,7 +158,7 @@ def test_sets_stay_with_a_model_that_is_saved(tmp_path: Path) -> None:
     assert saved.predict_set_one(x, 0.8) == report.learner.model.predict_set_one(x, 0.8)
 
 
-def test_sets_from_the_command_line(streamsvm: Any, tmp_path: Path) -> None:
+def test_sets_from_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--out", "o.csv")
     done = streamsvm(*asked, "--set", "coverage=0.9", "--set", "coverage-by-class=true", "--summary", "s.json")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from river import linear_model, multiclass, naive_bayes
-from river.base import Classifier
 
 from connectors import open_sink, open_source
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.runner import run, runner_of
-from tests.run.conftest import Streamsvm, json_lines, table, write_stream
+from tests.run.conftest import json_lines, table, write_stream
 from tests.run.test_cli import CPM, error
 from tests.run.test_runner import Collected, Numbers
 
@@ -33,15 +31,13 @@ NOT_SAID = "no label to learn: name its column with --label, or use `streamsvm p
         (("-",), f"standard input: {NOT_SAID}"),
     ],
 )
-def test_a_stream_and_what_to_predict_are_named(
-    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_stream_and_what_to_predict_are_named(streamsvm, tmp_path, arguments, message):
     (tmp_path / "c.toml").write_text("window = 10\n")
     write_stream(tmp_path / "in.csv", 10)
     assert message in error(streamsvm("run", *arguments, *CPM, input="x,y\n"))
 
 
-def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm, tmp_path):
     (tmp_path / "in.libsvm").write_text("1 1:2\n0 1:3\n" * 5)
     write_stream(tmp_path / "in.csv", 50)
     for arguments in (("in.libsvm",), ("in.csv?label=y",)):
@@ -60,9 +56,7 @@ def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsv
         pytest.param(("--set", "class-weight={" * 100_000), id="JSON nested deeply"),
     ],
 )
-def test_settings_that_no_parser_can_read_are_refused_in_a_line(
-    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, str]
-) -> None:
+def test_settings_that_no_parser_can_read_are_refused_in_a_line(streamsvm, tmp_path, arguments):
     write_stream(tmp_path / "in.csv", 5)
     (tmp_path / "deep.toml").write_text(f"seed = {'[' * 100_000}{']' * 100_000}\n")
     model = () if arguments[0] == "--model" else ("--model", "cpm")
@@ -70,7 +64,7 @@ def test_settings_that_no_parser_can_read_are_refused_in_a_line(
 
 
 @pytest.mark.parametrize("url", ["kafka:me:hunter2@broker:9/t"])
-def test_errors_do_not_repeat_passwords(streamsvm: Streamsvm, tmp_path: Path, url: str) -> None:
+def test_errors_do_not_repeat_passwords(streamsvm, tmp_path, url):
     write_stream(tmp_path / "in.csv", 5)
     for arguments in (
         ("in.csv", "--label", "y", *CPM, "--out", url, "--dead-letter", url),
@@ -81,7 +75,7 @@ def test_errors_do_not_repeat_passwords(streamsvm: Streamsvm, tmp_path: Path, ur
         assert "hunter2" not in result.stderr
 
 
-def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_effort_and_members(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\n[model]\neffort = "low"\nmembers = ["linear"]\n')
     asked = {
@@ -118,15 +112,11 @@ class Late(Numbers):
         return [(line % 400, label) for line, label in zip(lines, batch.labels, strict=True)]
 
 
-MODELS = [
-    CPMClassifier(),
-    naive_bayes.GaussianNB(),
-    multiclass.OneVsRestClassifier(linear_model.LogisticRegression()),
-]
+MODELS = [CPMClassifier(), naive_bayes.GaussianNB(), multiclass.OneVsRestClassifier(linear_model.LogisticRegression())]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_probabilities_are_those_of_river(model: Classifier) -> None:
+def test_probabilities_are_those_of_river(model):
     out, twin = Collected(), model.clone()
     run(model, Late(64), out=out, proba=True)
     expected = []
@@ -144,7 +134,7 @@ def test_probabilities_are_those_of_river(model: Classifier) -> None:
     assert named >= {"up", "1", '"1"', "2.5"}
 
 
-def test_two_classes_alone_and_models_without_probabilities() -> None:
+def test_two_classes_alone_and_models_without_probabilities():
     out = Collected()
     run(linear_model.LogisticRegression(), Numbers(100), out=out, proba=True)
     assert set(out.rows[-1]["proba"]) == {"low", "high"}
@@ -157,8 +147,8 @@ def test_two_classes_alone_and_models_without_probabilities() -> None:
 
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_probabilities_resume_to_the_byte(tmp_path: Path, kind: str) -> None:
-    def part(name: str, size: int, stops: list[int | None]) -> Path:
+def test_probabilities_resume_to_the_byte(tmp_path, kind):
+    def part(name, size, stops):
         path = tmp_path / f"{name}.{kind}"
         for stop in stops:
             with Checkpoint(tmp_path / name, every_events=50, every_s=None) as checkpoint:
@@ -179,7 +169,7 @@ def test_probabilities_resume_to_the_byte(tmp_path: Path, kind: str) -> None:
     assert set(json.loads(read[0][-1]["proba"])) >= {"up", "1", "2.5"}
 
 
-def test_all_probabilities_from_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
+def test_all_probabilities_from_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", *CPM, "--set", "proba=true")
     for sink in ("o.csv", "o.jsonl"):

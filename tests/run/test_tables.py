@@ -27,14 +27,14 @@ def start(source: Any, out: Path, **options: Any) -> list[str]:
     return out.read_text().splitlines()
 
 
-def test_predictions_equal_those_of_the_learner(tmp_path: Path) -> None:
+def test_predictions_equal_those_of_the_learner(tmp_path):
     lines = start(iter(TABLE.to_batches(max_chunksize=500)), tmp_path / "out.csv")
     wanted = CPMClassifier().test_then_train(TABLE.drop_columns(["y"]).to_pandas(), TABLE["y"]).tolist()
     assert [line.split(",")[1] or None for line in lines[1:]] == wanted
 
 
 @pytest.mark.parametrize("kind", ["table", "lazy"])
-def test_a_run_over_a_table_resumes(kind: str, tmp_path: Path) -> None:
+def test_a_run_over_a_table_resumes(kind, tmp_path):
     data = TABLE if kind == "table" else pl.DataFrame(TABLE).lazy()
     whole = start(data, tmp_path / "whole.csv")
     kept = {"checkpoint": str(tmp_path / "kept")}
@@ -42,20 +42,20 @@ def test_a_run_over_a_table_resumes(kind: str, tmp_path: Path) -> None:
     assert start(data, tmp_path / "out.csv", **kept) == whole
 
 
-def test_a_stream_that_is_read_once_has_no_checkpoint(tmp_path: Path) -> None:
+def test_a_stream_that_is_read_once_has_no_checkpoint(tmp_path):
     batches = iter(TABLE.to_batches())
     with raises(SetupError, named="--checkpoint"):
         start(batches, tmp_path / "out.csv", checkpoint=str(tmp_path / "kept"))
 
 
-def test_columns_are_checked_before_the_run(tmp_path: Path) -> None:
+def test_columns_are_checked_before_the_run(tmp_path):
     with raises(SetupError, named="'z'"):
         Run(RunConfig(source=TABLE, label="z")).start()
     with raises(SetupError, named="--label"):
         Run(RunConfig(source=TABLE)).start()
 
 
-def test_labels_may_be_a_table(tmp_path: Path) -> None:
+def test_labels_may_be_a_table(tmp_path):
     n = 200
     events, at = TABLE.slice(0, n).drop_columns(["y"]), pa.array(range(1_700_000_000, 1_700_000_000 + n))
     events = events.append_column("id", pa.array(range(n))).append_column("at", at)

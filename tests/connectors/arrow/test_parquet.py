@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "a.parquet")
 
 
-def test_columns_by_their_types(path: str) -> None:
+def test_columns_by_their_types(path):
     batch = next(iter(open_source(path, label="y", time="when", ignore="digits", batch_size=3)))
     assert batch.rows() == [{"x": 1.5, "n": 0.0, "flag": 1.0, "c": "red"}, {"n": 1.0}, {"n": 2.0, "flag": 0.0}]
     assert (batch.labels, list(batch.times)) == ([0, 1, None], [0, 1, 2])
@@ -42,7 +42,7 @@ def test_columns_by_their_types(path: str) -> None:
     assert all(column.flags.writeable for column in batch.features.values())
 
 
-def test_decimals_are_numbers(tmp_path: Path) -> None:
+def test_decimals_are_numbers(tmp_path):
     price = pa.array([Decimal("1.25"), None, Decimal("-3.00")])
     number = pa.array([Decimal(7), Decimal(10**20 + 1), None], pa.decimal128(38, 0))
     pyarrow.parquet.write_table(pa.table({"price": price, "y": price, "id": number}), tmp_path / "a.parquet")
@@ -52,7 +52,7 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_texts_that_are_not_utf_8_cost_their_row(tmp_path: Path, packed: bool) -> None:
+def test_texts_that_are_not_utf_8_cost_their_row(tmp_path, packed):
     texts = pa.array([b"red", b"\xff\xfe", b"blue", None], pa.binary())
     column = pa.Array.from_buffers(pa.string(), 4, texts.buffers())
     table = pa.table({"x": [1.0, 2.0, 3.0, 4.0], "c": column, "y": [0, 1, 0, 1]})
@@ -62,7 +62,7 @@ def test_texts_that_are_not_utf_8_cost_their_row(tmp_path: Path, packed: bool) -
     assert [(one.reason, one.origin["row"]) for one in batch.rejected] == [("'c' is not valid utf-8", 1)]
 
 
-def test_a_text_that_every_row_repeats_takes_its_memory_once(tmp_path: Path) -> None:
+def test_a_text_that_every_row_repeats_takes_its_memory_once(tmp_path):
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), pa.array(["x" * 5_000]))
     table = pa.table({"c": text, "y": pa.array([0, 1] * 10_000)})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", store_schema=False)
@@ -74,7 +74,7 @@ def test_a_text_that_every_row_repeats_takes_its_memory_once(tmp_path: Path) -> 
     assert most < 10_000_000  # of 100 MB
 
 
-def test_the_index_of_a_data_frame_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_index_of_a_data_frame_is_left_out(tmp_path, caplog):
     table = pa.table({"x": [1.5, 2.5], "y": ["a", "b"], "__index_level_0__": [7, 3]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     url = str(tmp_path / "a.parquet")
@@ -86,14 +86,14 @@ def test_the_index_of_a_data_frame_is_left_out(tmp_path: Path, caplog: pytest.Lo
     assert batch.rows()[0] == {"x": 1.5, "__index_level_0__": 7.0}
 
 
-def test_types_may_be_declared(path: str) -> None:
+def test_types_may_be_declared(path):
     batches = list(open_source(path, types="n:category,digits:number,when:ignore"))
     assert [batches[0].rows()[0][name] for name in ("n", "digits")] == ["0", 0.0]
     assert [(r.reason, r.origin["row"]) for b in batches for r in b.rejected] == [("'digits' is not a number: 'x'", 99)]
 
 
 @each_choice(("cut", [0, 1, 5, 14, 99]), ("size", [1, 5, 17, 64]))
-def test_resuming_anywhere_continues_with_exactly_the_same_events(path: str, cut: int, size: int) -> None:
+def test_resuming_anywhere_continues_with_exactly_the_same_events(path, cut, size):
     options = {"label": "y", "ignore": "when"}
     whole = events(open_source(path, **options))
     source = open_source(path, batch_size=size, **options)
@@ -105,7 +105,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(path: str, cut
     assert resumed.fraction == 1.0
 
 
-def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
+def test_wrong_configuration_stops_at_once(path, tmp_path):
     with raises(ConnectorError, reason="no column", option="label", column="z"):
         open_source(path, label="z")
     with raises(ConnectorError, reason="type", column="when", named="or set types=when:time"):
@@ -126,12 +126,12 @@ def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
         open_source(path, ignore="when").seek({"row": 3, "sha256": "other"})
 
 
-def test_float_labels_that_are_nan_are_unknown(tmp_path: Path) -> None:
+def test_float_labels_that_are_nan_are_unknown(tmp_path):
     pyarrow.parquet.write_table(pa.table({"x": [1, 2], "y": np.array([math.nan, 0.5])}), tmp_path / "a.parquet")
     assert labels(str(tmp_path / "a.parquet"), label="y") == [None, 0.5]
 
 
-def test_a_label_alone_makes_events_without_features(tmp_path: Path) -> None:
+def test_a_label_alone_makes_events_without_features(tmp_path):
     pyarrow.parquet.write_table(pa.table({"y": [1, 0, None]}), tmp_path / "a.parquet")
     (batch,) = open_source(str(tmp_path / "a.parquet"), label="y")
     assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, None])
@@ -158,7 +158,7 @@ def nested(tmp_path: Path) -> str:
     return str(tmp_path / "n.parquet")
 
 
-def test_structs_and_lists_become_the_columns_of_json(nested: str, tmp_path: Path) -> None:
+def test_structs_and_lists_become_the_columns_of_json(nested, tmp_path):
     lines = tmp_path / "n.jsonl"
     lines.write_text("".join(json.dumps(row) + "\n" for row in NESTED * 20))
     options = {"label": "a.c.y", "ignore": "a.c.t", "lists": "length,mean,min,max,first,last"}
@@ -169,14 +169,14 @@ def test_structs_and_lists_become_the_columns_of_json(nested: str, tmp_path: Pat
     assert any("'l' is a list" in notice and "3 in all" in notice for notice in source.notices)
 
 
-def test_nested_columns_have_roles_and_only_those_used_are_read(nested: str) -> None:
+def test_nested_columns_have_roles_and_only_those_used_are_read(nested):
     (batch, *_) = open_source(nested, key="x", time="a.c.t", ignore="l,s,r", types="a.c.d:ignore,a.c.y:category")
     assert (batch.rows()[0], batch.keys[0], batch.times[0]) == ({"a.b": 2.5, "a.c.y": "up"}, 1, 5)
     assert list(next(iter(open_source(nested, label="a.c.y", ignore="x,a.b,l,s,r,a.c.t"))).features) == ["a.c.d"]
     assert list(next(iter(open_source(nested, ignore="a,l,s,r"))).features) == ["x"]
 
 
-def test_levels_and_names_of_nested_columns_are_checked(nested: str, tmp_path: Path) -> None:
+def test_levels_and_names_of_nested_columns_are_checked(nested, tmp_path):
     with raises(ConnectorError, reason="type", column="a.c", named="flatten="):
         open_source(nested, flatten=1)
     assert "a.b" in next(iter(open_source(nested, flatten=1, ignore="a.c"))).features
@@ -189,7 +189,7 @@ def test_levels_and_names_of_nested_columns_are_checked(nested: str, tmp_path: P
 
 
 @each_choice(("cut", [0, 1, 5]), ("size", [1, 7, 64]))
-def test_resuming_in_nested_files(nested: str, cut: int, size: int) -> None:
+def test_resuming_in_nested_files(nested, cut, size):
     whole = events(open_source(nested, label="a.c.y"))
     source = open_source(nested, label="a.c.y", batch_size=size)
     batches = [batch for _, batch in zip(range(cut), source, strict=False)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,12 +74,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_the_events_of_a_parquet_file(kind: str, expected: list[Any]) -> None:
+def test_each_kind_has_the_events_of_a_parquet_file(kind, expected):
     assert events(KINDS[kind]()) == expected
 
 
 @pytest.mark.parametrize("kind", ["Table", "list", "LazyFrame", "DuckDB"])
-def test_what_can_be_read_again_resumes_at_a_row(kind: str, expected: list[Any]) -> None:
+def test_what_can_be_read_again_resumes_at_a_row(kind, expected):
     source = open_source(KINDS[kind](), batch_size=700, **OPTIONS)
     positions = [batch.position for batch in source]
     again = open_source(KINDS[kind](), batch_size=700, **OPTIONS)
@@ -92,18 +91,18 @@ def test_what_can_be_read_again_resumes_at_a_row(kind: str, expected: list[Any])
 
 
 @pytest.mark.parametrize("kind", ["reader", "batches", "frames"])
-def test_a_stream_is_read_once(kind: str) -> None:
+def test_a_stream_is_read_once(kind):
     source = open_source(KINDS[kind](), **OPTIONS)
     with raises(ConnectorError, reason="not seekable"):
         source.seek(source.position)
 
 
-def test_floats_are_not_copied() -> None:
+def test_floats_are_not_copied():
     (batch,) = open_source(TABLE.select(["x", "y"]).slice(0, 1000), label="y")
     assert batch.features["x"].ctypes.data == TABLE["x"].chunk(0).buffers()[1].address
 
 
-def test_chunks_may_differ_in_types_of_numbers() -> None:
+def test_chunks_may_differ_in_types_of_numbers():
     """Pandas reads integers as floats where values are missing."""
     chunks = [pd.DataFrame({"x": [1, 2], "y": [0, 1]}), pd.DataFrame({"x": [1.5, np.nan], "y": [0, 1]})]
     batches = list(open_source(iter(chunks), label="y"))
@@ -127,7 +126,7 @@ def batches_then(last: Any) -> Iterator[Any]:
         (RuntimeError("connection lost"), "read"),
     ],
 )
-def test_later_batches_must_be_alike(last: Any, reason: str) -> None:
+def test_later_batches_must_be_alike(last, reason):
     source = open_source(batches_then(last), label="y")
     with raises(ConnectorError, reason=reason):
         list(source)
@@ -145,23 +144,23 @@ def test_later_batches_must_be_alike(last: Any, reason: str) -> None:
         (pd.Series([1.0]), "read"),
     ],
 )
-def test_what_is_no_table_is_refused(data: Any, reason: str) -> None:
+def test_what_is_no_table_is_refused(data, reason):
     with raises(ConnectorError, reason=reason):
         open_source(data)
 
 
 @pytest.mark.parametrize("column", [pa.array([[("a", 1.0)]], pa.map_(pa.string(), pa.float64())), pa.array([b"a"])])
-def test_types_without_a_feature_are_refused(column: pa.Array) -> None:
+def test_types_without_a_feature_are_refused(column):
     with raises(ConnectorError, reason="type", column="odd"):
         open_source(pa.table({"odd": column, "y": [0]}), label="y")
 
 
-def test_an_empty_table_has_no_events(tmp_path: Path) -> None:
+def test_an_empty_table_has_no_events(tmp_path):
     assert list(open_source(TABLE.slice(0, 0), **OPTIONS)) == []
     assert list(open_source(pl.DataFrame(TABLE.slice(0, 0)).lazy(), **OPTIONS)) == []
 
 
-def test_nested_columns_are_flattened_and_later_batches_must_have_them() -> None:
+def test_nested_columns_are_flattened_and_later_batches_must_have_them():
     first, other = (pa.Table.from_pylist([{"a": {"b": 1.0, name: [1, 2]}, "y": 0}]) for name in "lm")
     (batch,) = open_source(first, label="y", lists="length,mean")
     assert batch.rows() == [{"a.b": 1.0, "a.l.length": 2.0, "a.l.mean": 1.5}]

@@ -44,7 +44,7 @@ def table(path: Path, **columns: list[str]) -> str:
     return write(path, "\n".join([",".join(columns), *map(",".join, cells)]) + "\n")
 
 
-def test_markers_of_missing_numbers_leave_the_column_numeric(tmp_path: Path) -> None:
+def test_markers_of_missing_numbers_leave_the_column_numeric(tmp_path):
     texts = [*PANDAS, *OTHERS, *DASHES]
     columns = {f"x{i}": column(50, 3, text) for i, text in enumerate(texts)}
     (batch,) = open_source(table(tmp_path / "a.csv", **columns, z=["1"] * 50))
@@ -54,14 +54,14 @@ def test_markers_of_missing_numbers_leave_the_column_numeric(tmp_path: Path) -> 
     assert batch.rejected == []
 
 
-def test_words_are_missing_categories_and_labels(tmp_path: Path) -> None:
+def test_words_are_missing_categories_and_labels(tmp_path):
     texts = [*PANDAS, *OTHERS]
     url = write(tmp_path / "a.csv", "x,y\n" + "".join(f"red,a\n{text},b\nblue,{text}\n" for text in texts))
     assert rows(url, label="y") == [{"x": "red"}, {}, {"x": "blue"}] * len(texts)
     assert labels(url, label="y") == ["a", "b", None] * len(texts)
 
 
-def test_dashes_are_categories_and_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_dashes_are_categories_and_labels(tmp_path, caplog):
     caplog.set_level(logging.INFO, "connectors")
     url = write(tmp_path / "a.csv", "strand,y\n+,+\n-,-\n.,+\n")
     assert rows(url, label="y") == [{"strand": "+"}, {"strand": "-"}, {"strand": "."}]
@@ -70,7 +70,7 @@ def test_dashes_are_categories_and_labels(tmp_path: Path, caplog: pytest.LogCapt
     assert labels(url, label="y", missing="-") == ["+", None, "+"]
 
 
-def test_declared_markers_are_the_only_ones(tmp_path: Path) -> None:
+def test_declared_markers_are_the_only_ones(tmp_path):
     url = write(tmp_path / "a.csv", "x\n1\n2\n-\n3\n")
     found, rejected = read(url, types="x:number", missing="none")
     assert len(found) == 3
@@ -78,7 +78,7 @@ def test_declared_markers_are_the_only_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rare", [".", "nUlL"])
-def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path: Path, rare: str) -> None:
+def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path, rare):
     pytest.importorskip("pyarrow")
     n = 2_500
     cells = list(itertools.islice(itertools.cycle(["1", "2.5", "-", "N/A", rare]), n))
@@ -87,7 +87,7 @@ def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path: P
     assert np.isnan(values).tolist() == [cell in ("-", "N/A", rare) for cell in cells]
 
 
-def test_missing_numbers_in_json_and_parquet(tmp_path: Path) -> None:
+def test_missing_numbers_in_json_and_parquet(tmp_path):
     url = write(tmp_path / "a.jsonl", '{"x": "1"}\n{"x": "-"}\n{"x": "#N/A"}\n')
     assert rows(url, types="x:number") == [{"x": 1.0}, {}, {}]
     pa = pytest.importorskip("pyarrow")
@@ -97,9 +97,7 @@ def test_missing_numbers_in_json_and_parquet(tmp_path: Path) -> None:
 
 
 @each_choice(("every", [3, 50]), ("n", [900, 2_500]))
-def test_another_text_repeated_among_numbers_is_missing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, every: int, n: int
-) -> None:
+def test_another_text_repeated_among_numbers_is_missing(tmp_path, caplog, every, n):
     url = table(tmp_path / "a.csv", x=column(n, every, "unknown"), z=["1"] * n)
     batches = list(open_source(url))
     values = np.concatenate([batch.features["x"] for batch in batches])
@@ -120,12 +118,12 @@ def test_another_text_repeated_among_numbers_is_missing(
         [*map(str, range(20)), *["a", "b", "c"] * 5],
     ],
 )
-def test_columns_of_numbers_and_texts_stay_categories(tmp_path: Path, cells: list[str]) -> None:
+def test_columns_of_numbers_and_texts_stay_categories(tmp_path, cells):
     (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * len(cells)))
     assert batch.features["x"].tolist() == cells
 
 
-def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
+def test_repeated_texts_are_missing_after_a_resume_too(tmp_path):
     cells = column(200, 4, "unknown")
     url = table(tmp_path / "a.csv", x=cells, z=["1"] * 200)
     source = open_source(url, batch_size=50)
@@ -138,7 +136,7 @@ def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
     assert np.isnan(values).tolist() == [cell == "unknown" for cell in cells[50:]]
 
 
-def test_numbers_that_count_up() -> None:
+def test_numbers_that_count_up():
     random_state = np.random.default_rng(3)
     up = np.arange(100.0)
     assert direction(up) == "up"
@@ -157,7 +155,7 @@ def test_numbers_that_count_up() -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arff"])
-def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+def test_features_that_count_up_are_warned_about(tmp_path, caplog, kind):
     n = 200
     values = [i / 7 % 1 for i in range(n)]
     columns = {"id": list(range(n)), "at": [1_700_000_000 + 60 * i for i in range(n)], "x": values}
@@ -188,9 +186,7 @@ def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(tmp_path, caplog, kind):
     n = 300
     days = [int(f"2023{1 + i * 7 % 12:02}{1 + i * 11 % 28:02}") for i in range(n)]
     columns = {
@@ -224,7 +220,7 @@ def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
     assert known.notices == []
 
 
-def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_index_that_pandas_writes_is_left_out(tmp_path, caplog):
     url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i},{i % 3},a\n" for i in range(200)))
     assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
     assert ":number" in caplog.text
@@ -234,13 +230,13 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest
     assert rows(shuffled)[0] == {"": 2.0, "x": 1.0}
 
 
-def test_unnamed_empty_columns_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unnamed_empty_columns_are_left_out(tmp_path, caplog):
     url = write(tmp_path / "a.csv", "x,y,,\n1,a,,\n2,b, ,\n")
     assert rows(url, label="y") == [{"x": 1.0}, {"x": 2.0}]
     assert [record.getMessage().endswith("3, 4") for record in caplog.records] == [True]
 
 
-def test_the_index_of_rows_that_were_shuffled_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_index_of_rows_that_were_shuffled_is_left_out(tmp_path, caplog):
     url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i * 7 % 200},{i % 3},a\n" for i in range(200)))
     assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
     assert ":number" in caplog.text
@@ -249,9 +245,7 @@ def test_the_index_of_rows_that_were_shuffled_is_left_out(tmp_path: Path, caplog
 
 
 @pytest.mark.parametrize("quote", ['"', ""])
-def test_row_names_that_the_header_does_not_count_are_an_index(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, quote: str
-) -> None:
+def test_row_names_that_the_header_does_not_count_are_an_index(tmp_path, caplog, quote):
     header = ",".join(f"{quote}{name}{quote}" for name in "xy")
     lines = [f"{quote}{i + 1}{quote},{i % 3},a" for i in range(20)]
     assert rows(write(tmp_path / "a.csv", "\n".join([header, *lines]) + "\n"), label="y")[1] == {"x": 1.0}
@@ -259,13 +253,13 @@ def test_row_names_that_the_header_does_not_count_are_an_index(
     assert "numbers the rows" in said.getMessage()
 
 
-def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path: Path, caplog) -> None:
+def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path, caplog):
     assert rows(write(tmp_path / "a.csv", "x,y\n1,a,\n2,b,\n"), label="y") == [{"x": 1.0}, {"x": 2.0}]
     (said,) = caplog.records
     assert said.getMessage().endswith("dropped: 3")
 
 
-def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:
+def test_several_unnamed_columns_with_values_are_refused(tmp_path):
     url = write(tmp_path / "a.csv", "x,,,y\n1,2,3,a\n")
     with raises(ConnectorError, option="ignore"):
         open_source(url)
@@ -276,7 +270,7 @@ def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None
         open_source(write(tmp_path / "b.csv", "x,x,,\n1,2,,\n"))
 
 
-def test_an_empty_name_that_no_column_has_is_refused(tmp_path: Path) -> None:
+def test_an_empty_name_that_no_column_has_is_refused(tmp_path):
     url = write(tmp_path / "a.csv", "x,y\n1,2\n")
     for options in ({"ignore": ""}, {"types": ":number"}):
         with raises(ConnectorError, reason="no column", column=""):
@@ -286,7 +280,7 @@ def test_an_empty_name_that_no_column_has_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_resume_leaves_out_the_same_columns(tmp_path: Path, at_once: bool) -> None:
+def test_a_resume_leaves_out_the_same_columns(tmp_path, at_once):
     n = 2_500 if at_once else 300
     url = write(tmp_path / "a.csv", ",x,y,,\n" + "".join(f"{i},{i % 3},a,,\n" for i in range(n)))
     source = open_source(url, batch_size=100, label="y")
@@ -299,7 +293,7 @@ def test_a_resume_leaves_out_the_same_columns(tmp_path: Path, at_once: bool) -> 
     assert found == [{"x": float(i % 3)} for i in range(100, n)]
 
 
-def test_markers_of_several_columns_are_told_with_each_text(tmp_path: Path) -> None:
+def test_markers_of_several_columns_are_told_with_each_text(tmp_path):
     rng = random.Random(3)
     cells = {
         f"{name}{k}": [name if rng.random() < 0.2 else f"{rng.random():.3f}" for _ in range(200)]

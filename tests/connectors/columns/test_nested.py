@@ -27,7 +27,7 @@ def deep(levels: int) -> dict[str, Any]:
     return record
 
 
-def test_objects_become_columns_of_all_levels(tmp_path: Path) -> None:
+def test_objects_become_columns_of_all_levels(tmp_path):
     records = [
         {"x": 1, "u": {"größe": 2, "geo": {"lat": 1.5, "c": "a"}}},
         {"u": None, "x": 2},
@@ -44,12 +44,12 @@ def test_objects_become_columns_of_all_levels(tmp_path: Path) -> None:
     ]
 
 
-def test_flat_rows_beside_nested_ones_stay_as_they_are(tmp_path: Path) -> None:
+def test_flat_rows_beside_nested_ones_stay_as_they_are(tmp_path):
     records = [{"x": 1, "c": "red"}, {"x": {"y": 2}}, {"x": 1, "c": "NA"}]
     assert rows(lines(tmp_path, *records)) == [{"x": 1, "c": "red"}, {"x.y": 2}, {"x": 1}]
 
 
-def test_levels_may_be_limited(tmp_path: Path) -> None:
+def test_levels_may_be_limited(tmp_path):
     seen, bad = read(lines(tmp_path, *map(deep, range(4))), flatten=2)
     assert [row for row, *_ in seen] == [{"x": 1}, {"a.x": 1}, {"a.a.x": 1}]
     assert [line for line, *_ in bad] == [4]
@@ -57,12 +57,12 @@ def test_levels_may_be_limited(tmp_path: Path) -> None:
     assert "--ignore a.a.a" in bad[0][1]
 
 
-def test_too_many_levels_cost_their_record(tmp_path: Path) -> None:
+def test_too_many_levels_cost_their_record(tmp_path):
     seen, bad = read(lines(tmp_path, *map(deep, (MOST_LEVELS, MOST_LEVELS + 1, 3))))
     assert ([len(row) for row, *_ in seen], [line for line, *_ in bad]) == ([1, 1], [2])
 
 
-def test_label_key_time_and_types_name_nested_fields(tmp_path: Path) -> None:
+def test_label_key_time_and_types_name_nested_fields(tmp_path):
     big = 2**64 + 1
     record = {"e": {"id": big, "at": {"ts": 5}, "y": "up", "zip": 123, "n": "1.5", "no": {"a": [1]}}, "z": 1}
     options: dict[str, Any] = {"label": "e.y", "key": "e.id", "time": "e.at.ts", "types": "e.zip:category,e.n:number"}
@@ -78,7 +78,7 @@ def test_label_key_time_and_types_name_nested_fields(tmp_path: Path) -> None:
     assert (got.features[0], got.labels[0], got.keys[0]) == (batch.rows()[0], "up", big)
 
 
-def test_names_that_no_event_has_stop_the_run(tmp_path: Path) -> None:
+def test_names_that_no_event_has_stop_the_run(tmp_path):
     url = lines(tmp_path, {"a": {"b": 1, "c": {"d": 2}}})
     for option in ("label", "key", "time", "ignore"):
         with raises(ConnectorError, reason="no column", option=option, column="a.z"):
@@ -88,7 +88,7 @@ def test_names_that_no_event_has_stop_the_run(tmp_path: Path) -> None:
     assert rows(url, ignore="a") == [{}]
 
 
-def test_a_label_that_is_an_object_rejects_its_event(tmp_path: Path) -> None:
+def test_a_label_that_is_an_object_rejects_its_event(tmp_path):
     _, bad = read(lines(tmp_path, {"a": {"y": 1}}, {"a": {"y": {"z": 1}}}, {"a": {"y": [1]}}), label="a.y")
     assert [line for line, *_ in bad] == [2, 3]
 
@@ -103,21 +103,17 @@ def test_a_label_that_is_an_object_rejects_its_event(tmp_path: Path) -> None:
         {"a.length": 2, "a": [1]},
     ],
 )
-def test_two_fields_of_one_name_cost_their_record(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_two_fields_of_one_name_cost_their_record(tmp_path, record):
     seen, ((line, reason, _),) = read(lines(tmp_path, {"x": 1}, record, {"a": {"b": 3}}))
     assert ([row for row, *_ in seen], line) == ([{"x": 1}, {"a.b": 3}], 2)
     assert "two fields are named" in reason
 
 
-def test_lists_are_their_length_and_declared_statistics(tmp_path: Path) -> None:
+def test_lists_are_their_length_and_declared_statistics(tmp_path):
     lists: list[Any] = [[3, 1, 2], [], [None, 4], ["b", "a"], [{"x": 1}, {}], [[1], [2]], None, 5]
     url = lines(tmp_path, *({"a": {"l": each}} for each in lists))
     source = open_source(url)
-    assert [row for row, *_ in events(source)] == [
-        *({"a.l.length": len(each)} for each in lists[:6]),
-        {},
-        {"a.l": 5},
-    ]
+    assert [row for row, *_ in events(source)] == [*({"a.l.length": len(each)} for each in lists[:6]), {}, {"a.l": 5}]
     (notice,) = source.notices
     assert "'a.l' is a list" in notice
     assert rows(url, lists="mean,min,max,first,last,length")[:5] == [
@@ -131,7 +127,7 @@ def test_lists_are_their_length_and_declared_statistics(tmp_path: Path) -> None:
         open_source(url, lists="median")
 
 
-def test_keys_that_are_data_are_bounded_and_reported(tmp_path: Path) -> None:
+def test_keys_that_are_data_are_bounded_and_reported(tmp_path):
     many = {str(i): i for i in range(MOST_NAMES + 1)}
     records = [{"m": many}, *({"x": i, "m": {f"k{i}": 1}} for i in range(MOST_NAMES + 10)), {"m": {"k0": 2}}]
     source = open_source(lines(tmp_path, *records))
@@ -142,7 +138,7 @@ def test_keys_that_are_data_are_bounded_and_reported(tmp_path: Path) -> None:
     assert any("1,000 different keys" in notice and "--ignore m" in notice for notice in source.notices)
 
 
-def test_resuming_anywhere_keeps_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_anywhere_keeps_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.columns.nested.MOST_NAMES", 20)
     url = lines(tmp_path, *({"m": {f"k{i % 30}": {"a": i}}, "l": [i]} for i in range(90)))
     source, n = open_source(url, batch_size=7), 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +11,7 @@ VALUES = st.sampled_from([True, False, 0, 1, 1.0, "up", "down", "", None, (1, 2)
 
 
 @given(st.lists(VALUES, max_size=12), st.integers(1, 60))
-def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(some: list[Any], times: int) -> None:
+def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(some, times):
     values = some * times
     coded = CategoricalColumn.by_value(values)
     assert coded.tolist() == values
@@ -23,7 +21,7 @@ def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(so
 
 
 @given(st.integers(1, 400))
-def test_equal_values_of_different_objects_are_one(n: int) -> None:
+def test_equal_values_of_different_objects_are_one(n):
     texts = ["".join(["label ", str(i % 3)]) for i in range(n)]
     assert CategoricalColumn.by_value(texts).values == list(dict.fromkeys(texts))
     assert CategoricalColumn.by_value(texts).codes.tolist() == [i % 3 for i in range(n)]

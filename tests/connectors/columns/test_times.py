@@ -48,7 +48,7 @@ def expected(moment: datetime) -> dict[str, float]:
     return dict(zip(NAMES, map(pytest.approx, values), strict=True))
 
 
-def test_hour_and_weekday_lie_on_circles() -> None:
+def test_hour_and_weekday_lie_on_circles():
     for hours in (*range(0, 200, 5), -800_000):
         moment = EVENING + timedelta(hours=hours)
         assert dict(zip(NAMES, circles_of(milliseconds_of(moment)), strict=True)) == expected(moment)
@@ -76,7 +76,7 @@ def parquet_of_texts(path: Path, cells: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
-def test_times_become_features_where_they_are_declared(make: Any, tmp_path: Path) -> None:
+def test_times_become_features_where_they_are_declared(make, tmp_path):
     batches = list(open_source(make(tmp_path, [*SPELLINGS, "", "soon"]), label="y", types="t:time"))
     assert [row for batch in batches for row in batch.rows()] == [{"x": 1.0, **expected(EVENING)}] * len(SPELLINGS) + [
         {"x": 1.0}
@@ -87,7 +87,7 @@ def test_times_become_features_where_they_are_declared(make: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
-def test_a_time_is_missing_where_the_user_says_so(make: Any, tmp_path: Path) -> None:
+def test_a_time_is_missing_where_the_user_says_so(make, tmp_path):
     url = make(tmp_path, [SPELLINGS[0], "-", "", "none"])
     batches = list(open_source(url, label="y", types="t:time", missing="-,?"))
     assert [row for batch in batches for row in batch.rows()] == [
@@ -100,7 +100,7 @@ def test_a_time_is_missing_where_the_user_says_so(make: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("size", [3, 1024])
-def test_the_size_of_batches_is_without_consequence(size: int, tmp_path: Path) -> None:
+def test_the_size_of_batches_is_without_consequence(size, tmp_path):
     cells = [(EVENING + timedelta(seconds=977 * i)).isoformat() for i in range(50)]
     url = csv_file(tmp_path, cells)
     rows = [row for batch in open_source(url, types="t:time", batch_size=size) for row in batch.rows()]
@@ -109,7 +109,7 @@ def test_the_size_of_batches_is_without_consequence(size: int, tmp_path: Path) -
     ]
 
 
-def test_columns_of_times_in_parquet(tmp_path: Path) -> None:
+def test_columns_of_times_in_parquet(tmp_path):
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     naive, zone = EVENING.replace(tzinfo=None), timezone(timedelta(hours=2))
@@ -129,7 +129,7 @@ def test_columns_of_times_in_parquet(tmp_path: Path) -> None:
 
 
 @each_choice(("far", [1 << 62, -(1 << 63), 10**30]), ("name", ["a.csv", "a.jsonl"]))
-def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tmp_path: Path) -> None:
+def test_times_further_than_can_be_counted_are_set_aside(name, far, tmp_path):
     times = [*range(100), far]
     as_json = "".join(f'{{"x":1.5,"t":{t},"y":"a"}}\n' for t in times)
     as_csv = "x,t,y\n" + "".join(f"1.5,{t},a\n" for t in times)
@@ -140,7 +140,7 @@ def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tm
     assert [rejected.reason[:17] for rejected in batch.rejected] == ["'t' is not a time"]
 
 
-def test_values_of_records() -> None:
+def test_values_of_records():
     options = Options("kafka://h:1/t", {"types": "t:time", "label": "y"})
     got = JsonValues(options).read([b'{"t":"2024-06-02T18:30:00Z","y":1}', b'{"t":%d}' % MILLISECONDS, b'{"t":"x"}'])
     assert got.features[:2] == [expected(EVENING)] * 2
@@ -152,7 +152,7 @@ def test_values_of_records() -> None:
     assert list(got.bad) == [2]
 
 
-def test_values_of_records_in_avro(tmp_path: Path) -> None:
+def test_values_of_records_in_avro(tmp_path):
     fastavro = pytest.importorskip("fastavro")
     kind = {"type": "long", "logicalType": "timestamp-micros"}
     schema = {"type": "record", "name": "E", "fields": [{"name": "t", "type": kind}]}
@@ -188,9 +188,7 @@ def times_in(url: str, **options: Any) -> tuple[list[int], list[str]]:
 
 
 @each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("unit", UNITS), ("kind", [int, float]))
-def test_the_unit_of_numbers_is_told_by_their_size(
-    suffix: str, unit: str, kind: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_unit_of_numbers_is_told_by_their_size(suffix, unit, kind, tmp_path, caplog):
     caplog.set_level("INFO", "connectors")
     url = timed(tmp_path, suffix, [kind((NOON + i) * UNITS[unit]) for i in range(50)])
     assert times_in(url, batch_size=7) == ([1000 * (NOON + i) for i in range(50)], [])
@@ -201,7 +199,7 @@ def test_the_unit_of_numbers_is_told_by_their_size(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_seconds_have_fractions(suffix: str, tmp_path: Path) -> None:
+def test_seconds_have_fractions(suffix, tmp_path):
     assert times_in(timed(tmp_path, suffix, [NOON + 0.5, NOON + 0.9996])) == (
         [NOON * 1000 + 500, NOON * 1000 + 1000],
         [],
@@ -209,16 +207,14 @@ def test_seconds_have_fractions(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_numbers_that_tell_no_unit_are_milliseconds(
-    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_numbers_that_tell_no_unit_are_milliseconds(suffix, tmp_path, caplog):
     times = [0, 1, 2, 1500, 0, 86_400_000, 200_000_000, 2_000_000_000, 100_000_000_000]
     assert times_in(timed(tmp_path, suffix, times), batch_size=2) == (times, [])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("before", [NOON, 1500]))
-def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path: Path) -> None:
+def test_a_number_of_another_unit_is_rejected(suffix, before, tmp_path):
     times = [*range(before, before + 30), NOON * 1000, before + 30]
     found, rejected = times_in(timed(tmp_path, suffix, times))
     assert len(found) == 31
@@ -230,7 +226,7 @@ def test_a_number_of_another_unit_is_rejected(suffix: str, before: int, tmp_path
     ("suffix", ["csv", "jsonl"]),
     ("times", [[NOON, NOON * 1000] * 10, [*range(1, 30), *range(NOON, NOON + 30)], [20240602] * 3, [202406021830] * 3]),
 )
-def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[int], tmp_path: Path) -> None:
+def test_what_cannot_be_told_is_refused_at_the_start(suffix, times, tmp_path):
     url = timed(tmp_path, suffix, times)
     with raises(ConnectorError, option="time_unit"):
         open_source(url, label="y", time="t")
@@ -240,7 +236,7 @@ def test_what_cannot_be_told_is_refused_at_the_start(suffix: str, times: list[in
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_format_of_times(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_of_times(suffix, tmp_path, monkeypatch):
     monkeypatch.setattr(arrow_cells, "FIRST_LINES", 1_000)
     url = timed(tmp_path, suffix, ["02.06.2024 18:30", "02.06.2024 18:31", "2024-06-02 18:30"])
     found, rejected = times_in(url, time_format="%d.%m.%Y %H:%M")
@@ -256,13 +252,13 @@ def test_a_format_of_times(suffix: str, tmp_path: Path, monkeypatch: pytest.Monk
     "options",
     [{"time_unit": "m"}, {"time_format": "date"}, {"time_format": "%Q"}, {"time_unit": "s", "time_format": "%Y"}],
 )
-def test_settings_of_times_that_do_not_fit_are_refused(options: dict[str, str], tmp_path: Path) -> None:
+def test_settings_of_times_that_do_not_fit_are_refused(options, tmp_path):
     with raises(ConnectorError, named="time_"):
         open_source(timed(tmp_path, "csv", [1]), time="t", **options)
 
 
 @each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("role", [{"time": "t"}, {"types": "t:time"}]))
-def test_a_resumed_stream_decides_the_same(suffix: str, role: dict[str, str], tmp_path: Path) -> None:
+def test_a_resumed_stream_decides_the_same(suffix, role, tmp_path):
     times = [0, 0, 1, NOON, *(10**7 * i for i in range(1, 22)), 300_000_000, NOON * 1000, 5 * 10**9]
     url = timed(tmp_path, suffix, times)
     whole = list(open_source(url, label="y", batch_size=1, **role))
@@ -286,11 +282,8 @@ number = st.one_of(
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.one_of(number, number, number.map(str), SPELLINGS_OF_ANY_KIND), max_size=12),
-    st.data(),
-)
-def test_times_mean_the_same_one_by_one_and_at_once(values: list[Any], data: st.DataObject) -> None:
+@given(st.lists(st.one_of(number, number, number.map(str), SPELLINGS_OF_ANY_KIND), max_size=12), st.data())
+def test_times_mean_the_same_one_by_one_and_at_once(values, data):
     single, bad = Times(), {}
     expected = []
     for i, value in enumerate(values):
@@ -308,14 +301,14 @@ def test_times_mean_the_same_one_by_one_and_at_once(values: list[Any], data: st.
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_time_is_the_same_in_all_units(unit: str) -> None:
+def test_a_time_is_the_same_in_all_units(unit):
     for nanoseconds in (NOON * 10**9 + 499_000, NOON * 10**9 + 501_000, -NOON * 10**9 - 501_000):
         value = nanoseconds * UNITS[unit] // 10**9 if unit in ("us", "ns") else nanoseconds / (10**9 // UNITS[unit])
         assert Times().of("t", value) == (nanoseconds + 500_000) // 1_000_000
         assert Times(unit).milliseconds("t", np.array([value]), {})[0] == (nanoseconds + 500_000) // 1_000_000
 
 
-def test_a_worker_tells_the_unit_of_each_number() -> None:
+def test_a_worker_tells_the_unit_of_each_number():
     times = SingleTimes()
     assert [times.of("t", value) for value in (NOON, NOON * 1000, "1970-01-02", 0)] == [NOON * 1000] * 2 + [
         86_400_000,

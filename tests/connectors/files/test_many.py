@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +41,16 @@ IN_ORDER += [(101, "part-10.csv")]
 
 
 @pytest.mark.parametrize("name", ["", "/", "/*.csv", "/**/*.csv", "?order=name"])
-def test_a_directory_and_a_glob_are_read_in_the_order_of_numbers(three: Path, name: str) -> None:
+def test_a_directory_and_a_glob_are_read_in_the_order_of_numbers(three, name):
     assert numbers(open_source(f"{three}{name}", label="y")) == IN_ORDER
 
 
-def test_origins_name_file_and_line(three: Path) -> None:
+def test_origins_name_file_and_line(three):
     batch = list(open_source(str(three), label="y"))[1]
     assert batch.origins[0] == {"file": str(three / "part-9.csv"), "line": 2}
 
 
-def test_files_are_read_in_the_given_order_unless_the_shell_sorted_them(three: Path) -> None:
+def test_files_are_read_in_the_given_order_unless_the_shell_sorted_them(three):
     one, nine, ten = (str(three / f"part-{i}.csv") for i in (1, 9, 10))
     assert numbers(open_source([ten, one], label="y")) == IN_ORDER[4:] + IN_ORDER[:2]
     source = open_source([one, ten, nine], label="y")
@@ -61,7 +60,7 @@ def test_files_are_read_in_the_given_order_unless_the_shell_sorted_them(three: P
     assert [name for _, name in numbers(source)][2] == "part-10.csv"
 
 
-def test_the_order_of_modification(three: Path) -> None:
+def test_the_order_of_modification(three):
     for age, i in enumerate((9, 1, 10)):
         os.utime(three / f"part-{i}.csv", (age, age))
     assert [name for _, name in numbers(open_source(f"{three}?order=time", label="y"))][::2] == [
@@ -71,7 +70,7 @@ def test_the_order_of_modification(three: Path) -> None:
     ]
 
 
-def test_hidden_and_unfinished_files_and_results_are_not_read(three: Path) -> None:
+def test_hidden_and_unfinished_files_and_results_are_not_read(three):
     others = ("_SUCCESS", ".part-2.csv.crc", "part-3.csv.tmp", "part-3.csv.part", "part-3.inprogress", "_x/a.csv")
     folder(three, dict.fromkeys((*others, ".git/a.csv", "out.csv", "out/part-000000.csv"), csv(5)))
     (three / "loop").symlink_to(three)
@@ -81,7 +80,7 @@ def test_hidden_and_unfinished_files_and_results_are_not_read(three: Path) -> No
     assert sorted(number for number, _ in numbers(source)) == [10, 11, 90, 91, 100, 101]
 
 
-def test_names_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_names_are_taken_as_they_are(tmp_path):
     names = ["a b.csv", "50%.csv", "ünicode.csv", "new\nline.csv", "[x].csv", "q?x.csv"]
     folder(tmp_path, {name: csv(i) for i, name in enumerate(names)})
     assert {name for _, name in numbers(open_source(str(tmp_path), label="y"))} == {*names}
@@ -101,14 +100,14 @@ WRONG: dict[str, tuple[dict[str, str | bytes], str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_mistakes_stop_before_the_first_event(tmp_path: Path, name: str) -> None:
+def test_mistakes_stop_before_the_first_event(tmp_path, name):
     files, query, options, reason = WRONG[name]
     (tmp_path / "in").mkdir()
     with raises(ConnectorError, reason=reason):
         open_source(f"{folder(tmp_path / 'in', files)}{query}", **{"label": "y"} | options)
 
 
-def test_streams_are_not_files(three: Path) -> None:
+def test_streams_are_not_files(three):
     for other in ("-", "synthetic:sea", "kafka://a/b"):
         with raises(ConnectorError, reason="several"):
             open_source([str(three / "part-1.csv"), other], label="y")
@@ -122,14 +121,14 @@ LATER: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_a_later_file_that_does_not_suit_is_named(tmp_path: Path, name: str) -> None:
+def test_a_later_file_that_does_not_suit_is_named(tmp_path, name):
     text, reason = LATER[name]
     source = open_source(str(folder(tmp_path, {"1.csv": csv(1), "2.csv": text, "3.csv": csv(3)})), label="y")
     with raises(ConnectorError, named="2.csv", reason=reason):
         list(source)
 
 
-def test_columns_are_matched_by_name_with_the_types_of_the_first_file(tmp_path: Path) -> None:
+def test_columns_are_matched_by_name_with_the_types_of_the_first_file(tmp_path):
     files: dict[str, str | bytes] = {
         "1.csv": "a,b,c,y\n1,x,2,0\n",
         "2.csv": b"\xef\xbb\xbfy,c,b\r\n0,3,5\r\n",
@@ -147,15 +146,12 @@ def jsonl(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_folders_are_columns(tmp_path: Path) -> None:
+def test_folders_are_columns(tmp_path):
     row = {"n": 1, "y": 0}
     for end, text in ((".csv", csv(1)), (".jsonl", jsonl(row))):
         where = folder(
             tmp_path / end,
-            {
-                f"dt=2026-01-02/kind=a%2Fb/x{end}": text,
-                f"dt=2026-01-10/kind=__HIVE_DEFAULT_PARTITION__/x{end}": text,
-            },
+            {f"dt=2026-01-02/kind=a%2Fb/x{end}": text, f"dt=2026-01-10/kind=__HIVE_DEFAULT_PARTITION__/x{end}": text},
         )
         batches = list(open_source(str(where), label="y", time="dt", types={"n": "number"}))
         assert [batch.rows() for batch in batches] == [[{"n": 1.0, "kind": "a/b"}], [{"n": 1.0}]]
@@ -166,12 +162,12 @@ def test_folders_are_columns(tmp_path: Path) -> None:
         assert (batch.rows(), list(batch.labels)) == ([{"n": 1.0}], ["a/b"])
 
 
-def test_a_key_of_folders_is_a_number_if_all_are(tmp_path: Path) -> None:
+def test_a_key_of_folders_is_a_number_if_all_are(tmp_path):
     where = folder(tmp_path, {f"year={year}/x.csv": csv(1) for year in (2025, 2026)})
     assert [row["year"] for row, _, _ in events(open_source(str(where), label="y"))] == [2025.0, 2026.0]
 
 
-def test_parquet_files_may_differ_in_columns_and_types(tmp_path: Path) -> None:
+def test_parquet_files_may_differ_in_columns_and_types(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
@@ -193,7 +189,7 @@ def many(path: Path) -> Path:
     return folder(path, files | {"k=1/3.csv": "m,y,n\n0x1,1,\n7,1,2\n", "k=1/4.csv": "n,y\n"})
 
 
-def test_every_position_resumes_to_the_same_events(tmp_path: Path) -> None:
+def test_every_position_resumes_to_the_same_events(tmp_path):
     url = f"{many(tmp_path)}?batch_size=3&order=name"
     batches = list(open_source(url, label="y"))
     everything = events(batches)
@@ -206,7 +202,7 @@ def test_every_position_resumes_to_the_same_events(tmp_path: Path) -> None:
         assert source.fraction == 1.0
 
 
-def test_files_that_were_read_may_be_removed_and_new_ones_are_read(tmp_path: Path) -> None:
+def test_files_that_were_read_may_be_removed_and_new_ones_are_read(tmp_path):
     source = open_source(str(folder(tmp_path, {f"{i}.csv": csv(i) for i in (2, 3, 4)})), label="y")
     reader = iter(source)
     next(reader), next(reader)
@@ -234,9 +230,7 @@ def test_files_that_were_read_may_be_removed_and_new_ones_are_read(tmp_path: Pat
         (lambda path: path.write_text(csv(*range(50, 60))), "another"),
     ],
 )
-def test_a_file_that_was_read_in_part_must_remain(
-    tmp_path: Path, change: Callable[[Path], object], reason: str
-) -> None:
+def test_a_file_that_was_read_in_part_must_remain(tmp_path, change, reason):
     folder(tmp_path, {"1.csv": csv(1), "2.csv": csv(*range(9))})
     source = open_source(f"{tmp_path}?batch_size=5", label="y")
     reader = iter(source)
@@ -248,7 +242,7 @@ def test_a_file_that_was_read_in_part_must_remain(
         source.seek(at)
 
 
-def test_a_file_that_changed_after_it_was_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_changed_after_it_was_read_is_named(tmp_path):
     source = open_source(str(folder(tmp_path, {"1.csv": csv(1), "2.csv": csv(2)})), label="y")
     list(source)
     (tmp_path / "1.csv").write_text(csv(1, 2))
@@ -269,7 +263,7 @@ def until(reader: Any, n: int) -> list[float]:
     return found
 
 
-def test_new_files_are_read_once_they_are_complete(tmp_path: Path) -> None:
+def test_new_files_are_read_once_they_are_complete(tmp_path):
     source = open_source(f"{tmp_path}?at_end=wait", label="y")
     reader = iter(source)
     assert not len(next(reader))
@@ -283,7 +277,7 @@ def test_new_files_are_read_once_they_are_complete(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_file_may_have_to_be_unchanged_for_a_while(tmp_path: Path) -> None:
+def test_a_file_may_have_to_be_unchanged_for_a_while(tmp_path):
     folder(tmp_path, {"1.csv": csv(1), "2.csv": csv(2), "3.csv": csv(3)})
     os.utime(tmp_path / "1.csv", (0, 0))
     os.utime(tmp_path / "3.csv", (4e9, 4e9))  # before a clock was set back

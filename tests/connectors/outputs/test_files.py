@@ -30,7 +30,7 @@ def content(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_can_be_read(tmp_path: Path, kind: str) -> None:
+def test_what_is_written_can_be_read(tmp_path, kind):
     sink = open_sink(str(tmp_path / kind))
     assert isinstance(sink, Sink)
     sink.write({"n": np.array([1, 2]), "name": ["a", 'b,\n"c"']})
@@ -43,7 +43,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.jsonl", "out.parquet", "out.csv.zst", "out.csv.lz4"])
 @given(st.lists(st.sampled_from(["write", "flush", "crash"]), max_size=12))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path: Path, kind: str, steps: list[str]) -> None:
+def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path, kind, steps):
     path = tmp_path / kind
     sink, written, durable = open_sink(str(path)), 0, 0
     sink.flush()
@@ -68,7 +68,7 @@ def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path: Path, kind: str, ste
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
-def test_an_existing_result_is_replaced_at_the_first_write(tmp_path: Path, kind: str) -> None:
+def test_an_existing_result_is_replaced_at_the_first_write(tmp_path, kind):
     path = tmp_path / kind
     for value in (1, 2):
         sink = open_sink(str(path))
@@ -80,7 +80,7 @@ def test_an_existing_result_is_replaced_at_the_first_write(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
-def test_flushed_without_rows_the_file_or_folder_is_empty(tmp_path: Path, kind: str) -> None:
+def test_flushed_without_rows_the_file_or_folder_is_empty(tmp_path, kind):
     path = tmp_path / kind
     with contextlib.closing(open_sink(str(path))) as sink:
         sink.write({"n": [1]})
@@ -90,7 +90,7 @@ def test_flushed_without_rows_the_file_or_folder_is_empty(tmp_path: Path, kind: 
 
 
 @each_choice(("kind", KINDS), ("resume", [False, True]))
-def test_a_sink_never_used_leaves_things_as_they_were(tmp_path: Path, kind: str, resume: bool) -> None:
+def test_a_sink_never_used_leaves_things_as_they_were(tmp_path, kind, resume):
     path = tmp_path / kind
     sink = open_sink(str(path), resume=resume)
     sink.close()
@@ -103,13 +103,13 @@ def test_a_sink_never_used_leaves_things_as_they_were(tmp_path: Path, kind: str,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_missing_is_said_to_be(tmp_path: Path, kind: str) -> None:
+def test_what_is_missing_is_said_to_be(tmp_path, kind):
     sink = open_sink(str(tmp_path / kind), resume=True)
     with raises(ConnectorError, reason="missing"):
         sink.rewind({"bytes": 9, "parts": 9, "columns": ["n"]})
 
 
-def test_pipes_and_devices_are_written_as_they_are() -> None:
+def test_pipes_and_devices_are_written_as_they_are():
     sink = open_sink("/dev/null?format=csv")
     assert not sink.can_rewind
     sink.write({"n": [1]})
@@ -122,7 +122,7 @@ def test_pipes_and_devices_are_written_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
-def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
+def test_resuming_without_rewinding_appends(tmp_path, kind):
     for value in (1, 2):
         sink = open_sink(str(tmp_path / kind), resume=True)
         sink.write({"n": [value]})
@@ -131,7 +131,7 @@ def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rewinding_removes_what_was_written_since(tmp_path: Path, kind: str) -> None:
+def test_rewinding_removes_what_was_written_since(tmp_path, kind):
     sink = open_sink(str(tmp_path / kind))
     positions = []
     for value in (1, 2, 3):
@@ -145,7 +145,7 @@ def test_rewinding_removes_what_was_written_since(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
-def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str) -> None:
+def test_rewinding_what_is_no_longer_there_is_refused(tmp_path, kind):
     with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
         sink.flush()
     sink = open_sink(str(tmp_path / kind), resume=True)
@@ -154,7 +154,7 @@ def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
-def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Path, kind: str) -> None:
+def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path, kind):
     path = str(tmp_path / kind)
     sink = open_sink(path)
     sink.write({"n": [1]})
@@ -167,7 +167,7 @@ def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Pat
         resumed.write({"m": [1]})
 
 
-def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path: Path) -> None:
+def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path):
     path = tmp_path / "out.parquet"
     with contextlib.closing(open_sink(str(path))) as sink:
         sink.write({"n": [1]})
@@ -183,7 +183,7 @@ def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path: 
     assert path.is_dir()
 
 
-def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
+def test_json_lines_hold_what_json_has_no_form_for(tmp_path):
     sink = open_sink(str(tmp_path / "out.jsonl"))
     values = [("a", 1), {3, 1}, 1 << 70, math.nan, None, True, np.float64(0.5), 1j]
     sink.write({"y": values, "p": [math.nan] * len(values)})
@@ -202,7 +202,7 @@ def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=8))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_survives_csv(tmp_path: Path, table: list[tuple[str, str]]) -> None:
+def test_any_text_survives_csv(tmp_path, table):
     path = tmp_path / "out.csv"
     sink = open_sink(str(path))
     sink.write({"a": [a for a, _ in table], "b": [b for _, b in table]})
@@ -211,7 +211,7 @@ def test_any_text_survives_csv(tmp_path: Path, table: list[tuple[str, str]]) -> 
         assert [tuple(row) for row in csv.reader(file)][1:] == table
 
 
-def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path) -> None:
+def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path):
     packed = []
     for flushes in (True, True, False):
         sink = open_sink(str(tmp_path / "out.csv.GZ"))
@@ -225,7 +225,7 @@ def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path
     assert gzip.decompress(packed[0]) == gzip.decompress(packed[2]) == b"n\n0\n1\n2\n"
 
 
-def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
+def test_parquet_labels_of_mixed_types_become_text(tmp_path):
     path = tmp_path / "out.parquet"
     sink = open_sink(str(path))
     for values in ([None], [1, 2], ["a", 1], [3.5, None]):
@@ -236,7 +236,7 @@ def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
     assert [batch.labels for batch in open_source(str(path), label="y")] == [[None], [1, 2], ["a", "1"], ["3.5", None]]
 
 
-def test_columns_of_any_kind_are_lines_of_csv(tmp_path: Path) -> None:
+def test_columns_of_any_kind_are_lines_of_csv(tmp_path):
     with contextlib.closing(open_sink(str(tmp_path / "out.csv"))) as sink:
         table = {"line": range(2, 4), "x": np.array([0.5, 1e15]), "why": [[["x", 0.5]], None], "s": ["a,b", "c"]}
         sink.write(table)
@@ -247,7 +247,7 @@ def test_columns_of_any_kind_are_lines_of_csv(tmp_path: Path) -> None:
     )
 
 
-def test_a_parquet_part_ends_at_its_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_part_ends_at_its_maximum_size(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.arrow.parquet_sink.PART_ROWS", 3)
     with contextlib.closing(open_sink(str(tmp_path / "out.parquet"))) as sink:
         found = []
@@ -258,7 +258,7 @@ def test_a_parquet_part_ends_at_its_maximum_size(tmp_path: Path, monkeypatch: py
     assert content(tmp_path / "out.parquet") == [{"n": n} for n in range(4)]
 
 
-def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path: Path) -> None:
+def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     for n, values in enumerate(([1.5, None], [2])):
         with contextlib.closing(open_sink(str(tmp_path / "out.parquet"), resume=n > 0)) as sink:
@@ -268,7 +268,7 @@ def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path: Path) -> None:
     ] * 2
 
 
-def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp_path: Path) -> None:
+def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "out.parquet"
     for n, values in enumerate(([None], [None, None], ["UP"], [None])):
@@ -278,14 +278,14 @@ def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp
     assert pq.read_table(path).to_pydict() == {"n": [0, 1, 1, 2, 3], "prediction": [None, None, None, "UP", None]}
 
 
-def test_standard_output_cannot_be_rewound() -> None:
+def test_standard_output_cannot_be_rewound():
     sink = open_sink("-")
     assert not sink.can_rewind
     with raises(ConnectorError, reason="not seekable"):
         sink.rewind(sink.position)
 
 
-def test_rows_on_standard_output_follow_what_was_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_on_standard_output_follow_what_was_printed(capfd):
     print("before")
     with contextlib.closing(open_sink("-")) as sink:
         sink.write({"n": [1]})
@@ -295,7 +295,7 @@ def test_rows_on_standard_output_follow_what_was_printed(capfd: pytest.CaptureFi
     assert capfd.readouterr().out == "before\nn\n1\n2\nafter\n"
 
 
-def test_null_takes_everything() -> None:
+def test_null_takes_everything():
     sink = open_sink("null:")
     assert sink.can_rewind
     sink.write({"n": [1]})
@@ -313,13 +313,13 @@ def test_null_takes_everything() -> None:
         ("missing/out.csv", "write", ""),
     ],
 )
-def test_wrong_configuration_stops_at_once(tmp_path: Path, url: str, reason: str, option: str) -> None:
+def test_wrong_configuration_stops_at_once(tmp_path, url, reason, option):
     with raises(ConnectorError, reason=reason, option=option):
         open_sink(str(tmp_path / url))
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst", "lz4"])
-def test_a_compressed_output_of_a_run_that_was_killed_early_is_replaced(suffix: str, tmp_path: Path) -> None:
+def test_a_compressed_output_of_a_run_that_was_killed_early_is_replaced(suffix, tmp_path):
     with contextlib.closing(open_sink(str(tmp_path / f"out.csv.{suffix}"))) as sink:
         sink.write({"line": [1], "prediction": ["a"], "score": [0.5]})
         shutil.copy(tmp_path / f"out.csv.{suffix}", tmp_path / f"left.csv.{suffix}")

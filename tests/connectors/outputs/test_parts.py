@@ -44,7 +44,7 @@ URLS += ["out.parquet?rotate_bytes=900", "out?format=parquet&partition_by=hour&r
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("seed", range(2))
-def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path: Path, url: str, seed: int) -> None:
+def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed):
     (tmp_path / "whole").mkdir()
     sink = open_sink(str(tmp_path / "whole" / url))
     put(sink, 0, 200)
@@ -78,7 +78,7 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path: Path, url:
     assert all(name.endswith((".csv", ".jsonl", ".tsv", ".parquet")) for name in found)
 
 
-def test_parts_of_parquet_have_equal_types(tmp_path: Path) -> None:
+def test_parts_of_parquet_have_equal_types(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     sink = open_sink(str(tmp_path / "out.parquet?rotate_bytes=40"))
     sink.write({"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]})
@@ -88,7 +88,7 @@ def test_parts_of_parquet_have_equal_types(tmp_path: Path) -> None:
     assert table.to_pydict() == {"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]}
 
 
-def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path: Path) -> None:
+def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path):
     sink = open_sink(str(tmp_path / "out?format=csv&rotate_bytes=100"))
     rows = ["x" * 30, "y" * 60, "z" * 200, "w"]
     sink.write({"line": range(4), "s": rows})
@@ -101,10 +101,10 @@ def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path: Path) -> None:
     assert [row["s"] for row, _, _ in events(open_source(str(tmp_path / "out")))] == rows
 
 
-def test_folders_of_event_time_are_complete_after_two_of_them(tmp_path: Path) -> None:
+def test_folders_of_event_time_are_complete_after_two_of_them(tmp_path):
     sink = open_sink(str(tmp_path / "out?format=csv&partition_by=date"))
 
-    def at(*days: float) -> None:
+    def at(*days):
         sink.write_at({"n": np.array(days)}, [START + int(24 * HOUR * day) for day in days])
 
     at(0, 1.5, 0.5)
@@ -123,7 +123,7 @@ def test_folders_of_event_time_are_complete_after_two_of_them(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("suffix", ["gz", "xz"])
-def test_compressed_parts_are_rotated_by_their_size_before_compression(tmp_path: Path, suffix: str) -> None:
+def test_compressed_parts_are_rotated_by_their_size_before_compression(tmp_path, suffix):
     url = str(tmp_path / f"out.csv.{suffix}?rotate_bytes=500")
     sink = open_sink(url)
     sink.write({"n": range(100)})
@@ -139,7 +139,7 @@ def test_compressed_parts_are_rotated_by_their_size_before_compression(tmp_path:
     assert all(name.endswith(f".csv.{suffix}") for name in files(path))
 
 
-def test_earlier_results_are_replaced_and_other_files_kept(tmp_path: Path) -> None:
+def test_earlier_results_are_replaced_and_other_files_kept(tmp_path):
     url = str(tmp_path / "out?format=csv&rotate_bytes=50")
     table = {"line": range(20), "prediction": ["a"] * 20, "score": [0.5] * 20}
     for n in (20, 1):
@@ -154,7 +154,7 @@ def test_earlier_results_are_replaced_and_other_files_kept(tmp_path: Path) -> No
         open_sink(url).check_replaced()
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_mistakes(tmp_path):
     for query, option in (("rotate_bytes=0", "rotate_bytes"), ("partition_by=week", "partition_by")):
         with raises(ConnectorError, reason="value", option=option):
             open_sink(str(tmp_path / f"out?format=csv&{query}"))

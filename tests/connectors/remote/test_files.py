@@ -50,7 +50,7 @@ def numbers(source: Any) -> list[float]:
     ("ranges", [True, False]),
     ("faults", [[cut(CHUNK // 2)], [cut(0), cut(CHUNK * 3 // 2), status(500)], [status(503), reset], [cut(CHUNK + 7)]]),
 )
-def test_faults_of_a_connection_are_repaired(web: Web, ranges: bool, faults: list[Any]) -> None:
+def test_faults_of_a_connection_are_repaired(web, ranges, faults):
     web.ranges, web.faults = ranges, list(faults)
     url = web.put("/a.csv", DATA)
     source = open_source(url)
@@ -60,12 +60,12 @@ def test_faults_of_a_connection_are_repaired(web: Web, ranges: bool, faults: lis
     assert not web.faults
 
 
-def test_a_file_is_read_by_one_request(web: Web) -> None:
+def test_a_file_is_read_by_one_request(web):
     assert numbers(open_source(web.put("/a.csv", DATA))) == WHOLE
     assert [each["Range"] for each in web.requests] == ["bytes=0-"]
 
 
-def test_several_files_are_read_by_two_requests_each(web: Web) -> None:
+def test_several_files_are_read_by_two_requests_each(web):
     urls = [web.put(f"/{i}.csv", b"x,z\n%d,1\n" % i) for i in range(10)]
     source = open_source(urls)
     source.seek(source.position)
@@ -85,7 +85,7 @@ def zipped(data: bytes) -> bytes:
     (("suffix", "pack"), [("csv", bytes), ("csv.gz", gzip.compress), ("txt", gzip.compress), ("csv.zip", zipped)]),
     ("ranges", [True, False]),
 )
-def test_resumed_at_an_offset(web: Web, suffix: str, pack: Any, ranges: bool) -> None:
+def test_resumed_at_an_offset(web, suffix, pack, ranges):
     web.ranges = ranges
     url = web.put(f"/a.{suffix}", pack(DATA)) + "#format=csv"
     source = open_source(url)
@@ -101,7 +101,7 @@ def test_resumed_at_an_offset(web: Web, suffix: str, pack: Any, ranges: bool) ->
 
 
 @pytest.mark.parametrize("etag", [True, False])
-def test_a_file_that_changed_is_refused(web: Web, etag: bool) -> None:
+def test_a_file_that_changed_is_refused(web, etag):
     web.etag = etag
     source = open_source(url := web.put("/a.csv", DATA))
     next(iter(source))
@@ -121,16 +121,14 @@ def test_a_file_that_changed_is_refused(web: Web, etag: bool) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"), [(404, "missing"), (410, "missing"), (401, "credentials"), (403, "credentials"), (400, "http")]
 )
-def test_errors_are_not_repeated(web: Web, code: int, reason: str) -> None:
+def test_errors_are_not_repeated(web, code, reason):
     web.faults = [status(code)]
     with raises(ConnectorError, reason=reason):
         open_source(web.put("/a.csv", DATA))
     assert len(web.requests) == 1
 
 
-def test_a_server_that_stays_down_is_unreachable(
-    web: Web, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_stays_down_is_unreachable(web, monkeypatch, caplog):
     monkeypatch.setattr("connectors.remote.files.RETRY_S", 0.1)
     web.faults = [status(503)] * 100
     with raises(UnreachableError):
@@ -139,22 +137,22 @@ def test_a_server_that_stays_down_is_unreachable(
     assert len(caplog.messages) == 1
 
 
-def test_an_unknown_host_is_not_asked_again() -> None:
+def test_an_unknown_host_is_not_asked_again():
     with raises(ConnectorError, reason="missing"):
         open_source("http://no-such-host.invalid/a.csv")
 
 
-def test_a_server_that_stalls_is_asked_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stalls_is_asked_again(web, monkeypatch):
     monkeypatch.setattr("connectors.remote.web.TIMEOUT_S", 0.05)
 
-    def stalled(handler: Any, body: bytes) -> None:
+    def stalled(handler, body):
         handler.connection.recv(1)
 
     web.faults = [stalled]
     assert numbers(open_source(web.put("/a.csv", DATA))) == WHOLE
 
 
-def test_the_size_may_be_unknown(web: Web) -> None:
+def test_the_size_may_be_unknown(web):
     web.ranges = web.sized = False
     assert numbers(open_source(web.put("/a.csv", DATA))) == WHOLE
     web.kind = "application/octet-stream"
@@ -162,14 +160,14 @@ def test_the_size_may_be_unknown(web: Web) -> None:
         open_source(web.put("/a.parquet", b"PAR1"))
 
 
-def test_empty_files_and_web_pages(web: Web) -> None:
+def test_empty_files_and_web_pages(web):
     assert rows(web.put("/a.jsonl", b"")) == []
     web.kind = "text/html; charset=utf-8"
     with raises(ConnectorError, reason="web page"):
         open_source(web.put("/a.csv", b"<html>\n</html>"))
 
 
-def test_parquet_of_a_web_server(web: Web) -> None:
+def test_parquet_of_a_web_server(web):
     table = pyarrow.table({"x": np.arange(N, dtype=float), "s": ["a", "b"] * (N // 2)})
     pyarrow.parquet.write_table(table, file := io.BytesIO(), row_group_size=10_000)
     source = open_source(url := web.put("/a.parquet", file.getvalue()))
@@ -185,14 +183,14 @@ def test_parquet_of_a_web_server(web: Web) -> None:
         open_source(url).seek(position)
 
 
-def test_growing_files_and_unknown_schemes_are_refused(web: Web) -> None:
+def test_growing_files_and_unknown_schemes_are_refused(web):
     with raises(ConnectorError, option="at_end"):
         open_source(web.put("/a.csv", DATA), at_end="wait")
     with raises(ConnectorError, reason="scheme"):
         open_source("gopher://host/a.csv")
 
 
-def test_credentials_are_sent_and_not_shown(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_are_sent_and_not_shown(web, caplog):
     caplog.set_level(logging.DEBUG)
     url = web.put("/a.csv", DATA).replace("//", "//me:hunter2@") + "?X-Amz-Signature=hunter2#label=z"
     web.faults = [status(503), cut(10)]
@@ -208,7 +206,7 @@ def test_credentials_are_sent_and_not_shown(web: Web, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("host", ["me:hun/ter2@127.0.0.1", "me:hun?ter2@127.0.0.1", "127.0.0.1:80555", "[::1"])
-def test_invalid_addresses_are_refused_at_once_without_the_password(host: str) -> None:
+def test_invalid_addresses_are_refused_at_once_without_the_password(host):
     with raises(ConnectorError, reason="value") as caught:
         open_source(f"http://{host}/a.csv", label="y")
     assert "hun" not in str(caught.value)

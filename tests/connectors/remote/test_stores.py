@@ -58,7 +58,7 @@ def numbers(source: Any) -> list[float]:
     return [x for batch in source for x in batch.features["x"].tolist()]
 
 
-def test_events_of_s3_and_their_changes(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_s3_and_their_changes(s3, monkeypatch):
     monkeypatch.setattr("connectors.remote.store.StoreFile.block", 4096)
     s3.pipe_file("data/a.csv", DATA)
     source = open_source("s3://data/a.csv?batch_size=500")
@@ -77,13 +77,13 @@ def test_events_of_s3_and_their_changes(s3: Any, monkeypatch: pytest.MonkeyPatch
         open_source("s3://data/a.csv").seek(position)
 
 
-def test_parquet_of_s3(s3: Any) -> None:
+def test_parquet_of_s3(s3):
     pyarrow.parquet.write_table(pyarrow.table({"x": np.arange(N, dtype=float)}), file := io.BytesIO())
     s3.pipe_file("data/a.parquet", file.getvalue())
     assert numbers(open_source("s3://data/a.parquet")) == list(range(N))
 
 
-def test_several_objects_are_one_stream(s3: Any) -> None:
+def test_several_objects_are_one_stream(s3):
     for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv", "_logs/part-1.csv", "dt=1/.part-1.csv"):
         s3.pipe_file(f"data/a/{name}", f"x,z\n{name[3]},{name[10]}\n".encode())
     read = [f"s3://data/a/{name}" for name in ("dt=1/part-2.csv", "dt=1/part-10.csv", "dt=2/part-1.csv")]
@@ -98,7 +98,7 @@ def test_several_objects_are_one_stream(s3: Any) -> None:
     assert sum(map(len, resumed)) == 2
 
 
-def test_a_url_and_a_local_file_are_one_stream(s3: Any, tmp_path: Path) -> None:
+def test_a_url_and_a_local_file_are_one_stream(s3, tmp_path):
     s3.pipe_file("data/a.csv", b"x\n1\n")
     (tmp_path / "b.csv").write_bytes(b"x\n2\n")
     assert numbers(open_source(["s3://data/a.csv", str(tmp_path / "b.csv")])) == [1, 2]
@@ -107,7 +107,7 @@ def test_a_url_and_a_local_file_are_one_stream(s3: Any, tmp_path: Path) -> None:
             open_source(url)
 
 
-def test_what_is_wrong_with_s3_is_said(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_s3_is_said(s3, monkeypatch):
     for url in ("s3://data/none.csv", "s3://other/a.csv", "s3://data/none.parquet"):
         with raises(ConnectorError, url, reason="missing"):
             open_source(url)
@@ -122,19 +122,19 @@ def test_what_is_wrong_with_s3_is_said(s3: Any, monkeypatch: pytest.MonkeyPatch)
         open_source("s3://data/a.csv/part-1?format=csv")
 
 
-def test_a_store_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with raises(ConnectorError, "pip install gcsfs", reason="no gcsfs"):
         open_source("gs://bucket/a.csv")
 
 
-def test_a_store_in_memory() -> None:
+def test_a_store_in_memory():
     system = fsspec.filesystem("memory")
     system.pipe_file("/a.csv.gz", gzip.compress(b"x\n1\n"))
     assert rows("memory://a.csv.gz") == [{"x": 1.0}]
 
 
-def test_new_objects_of_a_store_are_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_objects_of_a_store_are_read(memory, monkeypatch):
     monkeypatch.setattr("connectors.files.many._LOOK_S", 0.01)
     batches = iter(source := open_source("memory://data/?at_end=wait"))
     for i in range(2):
@@ -163,7 +163,7 @@ def content(system: Any, path: str) -> list[int]:
     return [n for table in tables_of(system, path) for n in table["n"].to_pylist()]
 
 
-def test_parts_of_s3_are_rewound(s3: Any) -> None:
+def test_parts_of_s3_are_rewound(s3):
     url = "s3://data/out.parquet"
     sink = open_sink(url)
     sink.write({"n": [0, 1], "s": [None, None]})
@@ -185,7 +185,7 @@ def test_parts_of_s3_are_rewound(s3: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.jsonl.gz", "out.parquet"])
-def test_results_in_a_store_replace_results_only(memory: Any, name: str) -> None:
+def test_results_in_a_store_replace_results_only(memory, name):
     url = f"memory://folder/{name}"
     for value in (1, 2):
         sink = open_sink(url)
@@ -207,7 +207,7 @@ def test_results_in_a_store_replace_results_only(memory: Any, name: str) -> None
     open_sink(url, overwrite=True).check_replaced()
 
 
-def test_an_object_appears_at_the_end(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_appears_at_the_end(memory, monkeypatch):
     sink = open_sink("memory://out.csv")
     sink.write({"n": [1]})
     sink.flush()
@@ -227,11 +227,11 @@ def test_an_object_appears_at_the_end(memory: Any, monkeypatch: pytest.MonkeyPat
             open_sink(f"memory://{name}", partition_by="date")
 
 
-def test_results_that_cannot_be_uploaded_are_kept(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_cannot_be_uploaded_are_kept(memory, monkeypatch):
     sink = open_sink("memory://out.csv")
     sink.write({"n": [1]})
 
-    def refused(*_: Any, **__: Any) -> None:
+    def refused(*_, **__):
         raise PermissionError("no")
 
     monkeypatch.setattr(type(memory), "put_file", refused)
@@ -244,7 +244,7 @@ def test_results_that_cannot_be_uploaded_are_kept(memory: Any, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
-def test_a_killed_run_continues_in_s3(s3: Any, endpoint: str, tmp_path: Path) -> None:
+def test_a_killed_run_continues_in_s3(s3, endpoint, tmp_path):
     s3.put_file(str(write_stream(tmp_path / "in.csv", 1000)), "data/in.csv")
     arguments = ["run", "s3://data/in.csv?batch_size=50", "--label", "y", "--quiet", "--out"]
     kept = ["--checkpoint", "check", "--checkpoint-every", "200"]

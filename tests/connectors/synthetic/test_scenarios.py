@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def column(found: list[Event], name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", names())
-def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name: str) -> None:
+def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name):
     scenario = find(name)
     assert scenario.title
     assert scenario.kind in KINDS
@@ -37,25 +36,25 @@ def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name: st
     assert changes or scenario.kind == "none" or late_or_rare
 
 
-def test_all_kinds_come_along() -> None:
+def test_all_kinds_come_along():
     assert {find(name).kind for name in names()} == KINDS
 
 
 @pytest.mark.parametrize("width", [0, 1, 20, 100_000])
-def test_a_change_is_safe_however_narrow(width: int) -> None:
+def test_a_change_is_safe_however_narrow(width):
     past = [share(i, 5_000, width) for i in (0, 4_999, 5_000, 5_001, 10_000_000)]
     assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(past))
     assert past[2] == (0.5 if width else 1.0)
 
 
-def test_a_concept_that_returns_goes_on_where_it_was_left() -> None:
+def test_a_concept_that_returns_goes_on_where_it_was_left():
     alone = list(Scenario("a", events=300, generator="sine").draw())
     turns = (Stage(0), Stage(1, 100), Stage(0, 200))
     found = list(Scenario("a", events=300, generator="sine", schedule=turns).draw())
     assert found[:100] + found[200:] == alone[:200]
 
 
-def test_true_drift_points_are_known() -> None:
+def test_true_drift_points_are_known():
     scenario = Scenario(
         "a",
         events=1_000,
@@ -67,7 +66,7 @@ def test_true_drift_points_are_known() -> None:
     assert scenario.stretched(100).drifts == [(20, 0, "missing"), (40, 2, "concept"), (60, 0, "missing")]
 
 
-def test_features_vanish_and_appear() -> None:
+def test_features_vanish_and_appear():
     gone = column(drawn(Missing(at=500, until=1_500, features=["1"])), "1")
     assert np.isnan(gone[500:1500]).all()
     assert not np.isnan(gone[:500]).any()
@@ -76,7 +75,7 @@ def test_features_vanish_and_appear() -> None:
     assert [len(event.x) for event in (came[0], came[999], came[1_000])] == [0, 0, 2]
 
 
-def test_scales_jump() -> None:
+def test_scales_jump():
     plain = drawn()
     jumped = drawn(Scale(at=1_000, features=["0"], factor=100.0, offset=-3.0))
     assert jumped[:1_000] == plain[:1_000]
@@ -84,7 +83,7 @@ def test_scales_jump() -> None:
     assert np.array_equal(column(jumped, "1"), column(plain, "1"))
 
 
-def test_noise_rises_and_the_truth_stays() -> None:
+def test_noise_rises_and_the_truth_stays():
     found = drawn(Noise(at=1_000, width=400, after=0.4), n=4_000)
     assert [event.truth for event in found] == [event.truth for event in drawn(n=4_000)]
     wrong = np.array([event.y != event.truth for event in found])
@@ -93,7 +92,7 @@ def test_noise_rises_and_the_truth_stays() -> None:
     assert wrong[2_000:].mean() == pytest.approx(0.4, abs=0.04)
 
 
-def test_classes_change_their_labels_and_back() -> None:
+def test_classes_change_their_labels_and_back():
     plain, swapped = drawn(generator="rbf"), drawn(Swap(at=500, until=1_000, labels=[0, 1]), generator="rbf")
     same = np.array([a.y == b.y == b.truth for a, b in zip(plain, swapped, strict=True)])
     assert same[:500].all()
@@ -101,7 +100,7 @@ def test_classes_change_their_labels_and_back() -> None:
     assert same[1000:].all()
 
 
-def test_labels_are_late_or_never_come() -> None:
+def test_labels_are_late_or_never_come():
     late = drawn(Late(at=100, by=7))
     assert [event.delay for event in late] == [0] * 100 + [7] * 1_900
     assert Late(at=100, by=50).stretched(0.1) == Late(at=10, by=5)
@@ -112,7 +111,7 @@ def test_labels_are_late_or_never_come() -> None:
     assert all(event.truth is not None for event in rare)
 
 
-def test_classes_and_regions_have_the_share_that_is_said() -> None:
+def test_classes_and_regions_have_the_share_that_is_said():
     balanced = drawn(Mix(label=1, at=1_000, before=0.5, after=0.01), generator="agrawal")
     positive = np.array([event.truth == 1 for event in balanced])
     assert positive[:1_000].mean() == pytest.approx(0.5, abs=0.05)
@@ -122,12 +121,12 @@ def test_classes_and_regions_have_the_share_that_is_said() -> None:
     assert (column(moved, "0")[1_000:] > 0.5).mean() == pytest.approx(0.9, abs=0.03)
 
 
-def test_what_never_comes_is_not_waited_for() -> None:
+def test_what_never_comes_is_not_waited_for():
     with raises(ConnectorError, reason="not drawn", named="label 9"):
         drawn(Mix(label=9, after=1.0), n=1)
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
         'title = "Mine"\nevents = 60\ngenerator = "sine"\nschedule = [{ concept = 1 }, { concept = 0, at = 30 }]\n'
@@ -138,7 +137,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert find(str(path)).drifts == [(20, 0, "missing"), (30, 0, "concept")]
 
 
-def test_any_stream_can_be_disturbed(tmp_path: Path) -> None:
+def test_any_stream_can_be_disturbed(tmp_path):
     (tmp_path / "a.csv").write_text("a,b,y\n" + "1,red,no\n2,blue,yes\n" * 5)
     path = tmp_path / "mine.toml"
     path.write_text(

@@ -16,7 +16,7 @@ from tests.errors import raises
 
 
 @pytest.mark.parametrize("name", ["demo", *FAMILIES])
-def test_the_same_options_give_the_same_events_also_when_resumed(name: str) -> None:
+def test_the_same_options_give_the_same_events_also_when_resumed(name):
     url = f"synthetic:{name}?n=150&seed=5" + ("" if name == "waveform" else "&drift=50,100&width=25")
     whole = events(open_source(url))
     assert len(whole) == 150
@@ -36,7 +36,7 @@ def _reversed_share(url: str) -> np.ndarray:
     return np.array([label == int(x["0"] >= np.sin(x["1"])) for x, label, _ in events(open_source(url))])
 
 
-def test_drift_is_abrupt_or_gradual_about_its_position() -> None:
+def test_drift_is_abrupt_or_gradual_about_its_position():
     base = _reversed_share("synthetic:sine?n=3000")
     assert base.all() or not base.any()
     abrupt = _reversed_share("synthetic:sine?n=3000&drift=1000") == base[0]
@@ -50,7 +50,7 @@ def test_drift_is_abrupt_or_gradual_about_its_position() -> None:
 
 
 @pytest.mark.parametrize("fault", [("vibration", "temperature"), ("pressure", "flow"), ("current", "speed")])
-def test_each_worn_part_of_the_machine_shows_in_its_own_sensors(fault: tuple[str, str]) -> None:
+def test_each_worn_part_of_the_machine_shows_in_its_own_sensors(fault):
     faults = [("vibration", "temperature"), ("pressure", "flow"), ("current", "speed")]
     rows = events(open_source(f"synthetic:machine?n=2000&fault={faults.index(fault)}"))
     is_worn = np.array([label == "worn" for _, label, _ in rows])
@@ -60,25 +60,23 @@ def test_each_worn_part_of_the_machine_shows_in_its_own_sensors(fault: tuple[str
     assert sorted(related.values())[-3] < 0.1 < 0.3 < min(related[name] for name in fault)
 
 
-def test_a_share_of_noise_that_cannot_be_is_refused() -> None:
+def test_a_share_of_noise_that_cannot_be_is_refused():
     with raises(ConnectorError, "noise"):
         events(open_source("synthetic:machine?noise=1.5"))
 
 
-def test_labels_are_plain_values() -> None:
+def test_labels_are_plain_values():
     kinds = {type(label) for name in FAMILIES for _, label, _ in events(open_source(f"synthetic:{name}?n=20"))}
     assert kinds == {int, bool, str}
 
 
-def test_resuming_with_other_options_is_refused() -> None:
+def test_resuming_with_other_options_is_refused():
     position = open_source("synthetic:sea?seed=1").position
     with raises(ConnectorError, reason="another"):
         open_source("synthetic:sea?seed=2").seek(position)
 
 
-def test_resuming_says_how_far_it_has_skipped(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resuming_says_how_far_it_has_skipped(monkeypatch, caplog):
     source = open_source("synthetic:sine?n=20000")
     clock, seconds = time.monotonic, itertools.count(0.0, 3.0)
     here = threading.get_ident()  # other threads, such as those of the test runner, have the real time

@@ -37,7 +37,7 @@ def lines(n: int) -> bytes:
 
 
 @each_suffix
-def test_frames_are_joined_by_suffix_and_by_content(tmp_path: Path, suffix: str) -> None:
+def test_frames_are_joined_by_suffix_and_by_content(tmp_path, suffix):
     pack = PACK[suffix]
     data = pack(b"x\n1\n2") + pack(b"") + pack(b"0\n3\n")
     if suffix in ("zst", "lz4"):  # as pzstd and seekable zstd write them
@@ -51,13 +51,13 @@ def test_frames_are_joined_by_suffix_and_by_content(tmp_path: Path, suffix: str)
 
 
 @each_suffix
-def test_an_empty_file_has_no_events(tmp_path: Path, suffix: str) -> None:
+def test_an_empty_file_has_no_events(tmp_path, suffix):
     assert rows(write(tmp_path / f"a.jsonl.{suffix}", PACK[suffix](b""))) == []
     assert rows(write(tmp_path / f"b.jsonl.{suffix}", b"")) == []
 
 
 @each_suffix
-def test_resumed_at_every_position(tmp_path: Path, suffix: str) -> None:
+def test_resumed_at_every_position(tmp_path, suffix):
     data = lines(3000)
     url = write(tmp_path / f"a.csv.{suffix}", PACK[suffix](data[:7000]) + PACK[suffix](data[7000:]))
     source = open_source(url, batch_size=500)
@@ -71,7 +71,7 @@ def test_resumed_at_every_position(tmp_path: Path, suffix: str) -> None:
 
 
 @each_suffix
-def test_a_truncated_file_ends_in_one_dead_letter(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_file_ends_in_one_dead_letter(tmp_path, suffix):
     packed = PACK[suffix](lines(40_000))
     url = write(tmp_path / f"a.csv.{suffix}", packed[: len(packed) * 9 // 10])
     source = open_source(url)
@@ -91,13 +91,13 @@ def test_a_truncated_file_ends_in_one_dead_letter(tmp_path: Path, suffix: str) -
 
 
 @each_suffix
-def test_garbage_after_the_data_is_one_dead_letter(tmp_path: Path, suffix: str) -> None:
+def test_garbage_after_the_data_is_one_dead_letter(tmp_path, suffix):
     seen, bad = read(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](lines(1000)) + b"garbage after it"))
     assert len(seen) == 1000
     assert ["damaged" in reason for _, reason, _ in bad] == [True]
 
 
-def test_a_wrong_checksum_of_gzip_is_one_dead_letter(tmp_path: Path) -> None:
+def test_a_wrong_checksum_of_gzip_is_one_dead_letter(tmp_path):
     packed = bytearray(gzip.compress(lines(60_000)))
     packed[-6] ^= 255
     seen, bad = read(write(tmp_path / "a.csv.gz", bytes(packed)))
@@ -106,13 +106,13 @@ def test_a_wrong_checksum_of_gzip_is_one_dead_letter(tmp_path: Path) -> None:
 
 
 @each_suffix
-def test_a_file_without_any_text_left_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_file_without_any_text_left_is_refused(tmp_path, suffix):
     with raises(ConnectorError, reason="damaged"):
         open_source(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](b"x\n1\n")[:8]))
 
 
 @each_suffix
-def test_damage_in_the_middle_ends_the_stream(tmp_path: Path, suffix: str) -> None:
+def test_damage_in_the_middle_ends_the_stream(tmp_path, suffix):
     packed = bytearray(PACK[suffix](lines(40_000)))
     packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(range(64))
     seen, bad = read(write(tmp_path / f"a.csv.{suffix}", bytes(packed)))
@@ -121,7 +121,7 @@ def test_damage_in_the_middle_ends_the_stream(tmp_path: Path, suffix: str) -> No
 
 
 @each_suffix
-def test_a_pipe_is_decompressed_as_it_comes(tmp_path: Path, suffix: str) -> None:
+def test_a_pipe_is_decompressed_as_it_comes(tmp_path, suffix):
     data = PACK[suffix](b"x\n1\n") + PACK[suffix](b"2\n")
     receiver, sender = os.pipe()
     stream = Unpacked(Pipe(os.fdopen(receiver, "rb", buffering=0), "pipe"), "pipe")
@@ -137,7 +137,7 @@ def test_a_pipe_is_decompressed_as_it_comes(tmp_path: Path, suffix: str) -> None
 
 
 @pytest.mark.parametrize("text", [b"BZh\n1\n", b"B", b"", b"(x\n"])
-def test_text_in_a_pipe_that_starts_like_compressed_data(text: bytes) -> None:
+def test_text_in_a_pipe_that_starts_like_compressed_data(text):
     receiver, sender = os.pipe()
     os.write(sender, text)
     os.close(sender)
@@ -150,7 +150,7 @@ def test_text_in_a_pipe_that_starts_like_compressed_data(text: bytes) -> None:
 
 
 @each_suffix
-def test_a_wrong_suffix(tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_suffix(tmp_path, suffix, caplog):
     with raises(ConnectorError):
         open_source(write(tmp_path / f"a.csv.{suffix}", "x\n1\n"))
     other = "gz" if suffix != "gz" else "zst"
@@ -162,13 +162,13 @@ def test_a_wrong_suffix(tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize(("suffix", "package"), [("zst", "zstandard"), ("lz4", "lz4")])
-def test_a_missing_package_is_named(tmp_path: Path, suffix: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path, suffix, package, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard" if suffix == "zst" else "lz4.frame", None)
     with raises(ConnectorError, "streamsvm[compression]", reason=f"no {package}"):
         open_source(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](b"x\n1\n")))
 
 
-def test_an_old_lz4_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_an_old_lz4_file_is_refused_with_the_remedy(tmp_path):
     with raises(ConnectorError, "compress it again"):
         open_source(write(tmp_path / "a.csv", b"\x02\x21\x4c\x18" + bytes(20)))
 
@@ -180,7 +180,7 @@ def archive(path: Path, files: dict[str, bytes]) -> str:
     return str(path)
 
 
-def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path: Path) -> None:
+def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path):
     url = archive(tmp_path / "a.csv.zip", {"data/a.csv": lines(3000), "__MACOSX/._a.csv": b"x"})
     source = open_source(url, batch_size=500)
     batches = iter(source)
@@ -192,14 +192,14 @@ def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path: Path) -> None:
         open_source(url, at_end="wait")
 
 
-def test_the_file_in_a_zip_archive_tells_the_format(tmp_path: Path) -> None:
+def test_the_file_in_a_zip_archive_tells_the_format(tmp_path):
     assert rows(archive(tmp_path / "a.zip", {"data/a.jsonl": b'{"x": 1}\n'})) == [{"x": 1}]
     for name in ("a.bin", "a.csv.gz"):
         with raises(ConnectorError, reason="suffix", option="format"):
             open_source(archive(tmp_path / "a.zip", {name: b"x\n1\n"}))
 
 
-def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path: Path) -> None:
+def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path):
     url = archive(tmp_path / "a.csv.zip", {"a.csv": lines(40_000)})
     packed = bytearray(Path(url).read_bytes())
     packed[len(packed) * 3 // 4] ^= 255
@@ -209,7 +209,7 @@ def test_a_damaged_zip_archive_ends_in_one_dead_letter(tmp_path: Path) -> None:
     assert "damaged" in bad[-1][1]
 
 
-def test_other_zip_archives_are_refused(tmp_path: Path) -> None:
+def test_other_zip_archives_are_refused(tmp_path):
     for reason, files in (
         ("several", {"a.csv": b"x\n1\n", "b.csv": b"x\n1\n"}),
         ("spreadsheet", {"[Content_Types].xml": b"", "xl/workbook.xml": b""}),

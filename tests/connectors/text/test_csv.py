@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from tests.errors import raises
 QUICK = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path: Path) -> None:
+def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path):
     url = write(tmp_path / "a.csv", "x,colour,y\n1.5,red,0\n-2,blue,1\n")
     (batch,) = open_source(url, label="y")
     assert batch.features["x"].dtype == np.float64
@@ -32,7 +31,7 @@ def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path: Path) -> 
     assert [batch.origins[i] for i in range(2)] == [{"file": url, "line": 2}, {"file": url, "line": 3}]
 
 
-def test_missing_categories_are_those_texts_as_they_stand(tmp_path: Path) -> None:
+def test_missing_categories_are_those_texts_as_they_stand(tmp_path):
     assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n ,5\n")) == [
         {"x": "a", "z": 1.0},
         {"z": 2.0},
@@ -42,16 +41,16 @@ def test_missing_categories_are_those_texts_as_they_stand(tmp_path: Path) -> Non
     ]
 
 
-def test_infinity_is_handed_on(tmp_path: Path) -> None:
+def test_infinity_is_handed_on(tmp_path):
     assert rows(write(tmp_path / "a.csv", "x\n1\ninf\n"))[1] == {"x": math.inf}
 
 
-def test_labels_are_whole_numbers_only_where_written_so(tmp_path: Path) -> None:
+def test_labels_are_whole_numbers_only_where_written_so(tmp_path):
     url = write(tmp_path / "a.csv", "x,y\n1,7\n1,07\n1,+7\n1,7.0\n1,\n1,NA\n1,-3\n")
     assert labels(url, label="y", missing="-") == [7, "07", "+7", "7.0", None, "NA", -3]
 
 
-def test_declared_types_keys_times_and_ignored_columns(tmp_path: Path) -> None:
+def test_declared_types_keys_times_and_ignored_columns(tmp_path):
     url = write(tmp_path / "a.csv", "x,id,t,junk,y\n1,k1,1000,a,0\n2,k2,1970-01-01T00:00:02Z,b,1\n3,k3,noon,c,1\n")
     (batch,) = open_source(f"{url}?label=y&types=x:category&key=id&time=t&ignore=junk")
     assert batch.rows() == [{"x": "1"}, {"x": "2"}]
@@ -59,7 +58,7 @@ def test_declared_types_keys_times_and_ignored_columns(tmp_path: Path) -> None:
     assert "'t' is not a time" in batch.rejected[0].reason
 
 
-def test_one_bad_line_never_costs_its_neighbours(tmp_path: Path) -> None:
+def test_one_bad_line_never_costs_its_neighbours(tmp_path):
     text = b"x,z\n1,1\n2\n3,3,3\n\nfour,4\n5,5\n\xff,6\n7,7\n"
     seen, bad = read(write(tmp_path / "a.csv", text), types={"x": "number"})
     assert [(event[0]["x"], event[2]["line"]) for event in seen] == [(1, 2), (5, 7), (7, 9)]
@@ -72,7 +71,7 @@ def test_one_bad_line_never_costs_its_neighbours(tmp_path: Path) -> None:
     assert bad[3][1].startswith("not valid utf-8: ")
 
 
-def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
+def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path):
     text = 'name,z\n"a\nb, ""c""",1\nplain,2\n"d\n\ne",bad,3\nlast,4\n'
     seen, bad = read(write(tmp_path / "a.csv", text))
     assert [(e[0], e[2]["line"]) for e in seen] == [
@@ -83,14 +82,14 @@ def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
     assert [line for line, _, _ in bad] == [5, 7]
 
 
-def test_a_table_of_very_many_columns_is_refused_before_they_are_looked_at(tmp_path: Path) -> None:
+def test_a_table_of_very_many_columns_is_refused_before_they_are_looked_at(tmp_path):
     names = ",".join(f"c{i}" for i in range(100_001))
     with raises(ConnectorError, reason="too wide"):
         open_source(write(tmp_path / "a.csv", f"{names}\n{'1,' * 100_000}1\n"))
 
 
 @pytest.mark.parametrize("batch_size", [1, 1024])
-def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) -> None:
+def test_a_stray_quote_costs_its_own_line_only(tmp_path, batch_size):
     lines = [f"a{i},{i}" for i in range(1000)]
     lines[300] = '"a300,300'
     seen, bad = read(write(tmp_path / "a.csv", "name,z\n" + "\n".join(lines)), batch_size=batch_size)
@@ -99,9 +98,7 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) 
 
 
 @each_choice(("batch_size", [7, 300, 4096]), ("apart", [255, 256, 900]))
-def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
-    tmp_path: Path, batch_size: int, apart: int
-) -> None:
+def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(tmp_path, batch_size, apart):
     lines = [f"{i},{i}" for i in range(1500)]
     lines[500] = lines[500 + apart] = '"open,1'
     found, bad = read(write(tmp_path / "a.csv", "\n".join(["a,b", *lines])), batch_size=batch_size)
@@ -113,7 +110,7 @@ def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
         assert len(found) == 1498
 
 
-def test_a_quote_open_at_the_end_costs_its_own_line_only(tmp_path: Path) -> None:
+def test_a_quote_open_at_the_end_costs_its_own_line_only(tmp_path):
     seen, bad = read(write(tmp_path / "a.csv", 'name,z\n"a,1\nb,2\nc,3'))
     assert [e[0]["name"] for e in seen] == ["b", "c"]
     assert [(line, raw) for line, _, raw in bad] == [(2, '"a,1')]
@@ -124,7 +121,7 @@ field = st.text(st.sampled_from(list("ab,\"'\n\r ;0")), max_size=6)
 
 @given(st.lists(st.tuples(field, field, st.just("end")), min_size=1, max_size=30), st.integers(1, 9))
 @QUICK
-def test_quoting_agrees_with_the_csv_module(tmp_path: Path, table: list[tuple[str, ...]], batch_size: int) -> None:
+def test_quoting_agrees_with_the_csv_module(tmp_path, table, batch_size):
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("f", "g", "h"), *table])
     url = write(tmp_path / "a.csv", text.getvalue())
@@ -144,9 +141,7 @@ lines = st.lists(
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
 @given(lines, st.integers(1, 6), st.integers(1, 6), st.integers(0, 30))
 @QUICK
-def test_resuming_anywhere_continues_with_exactly_the_same_events(
-    tmp_path: Path, suffix: str, body: list[str], first_size: int, second_size: int, cut: int
-) -> None:
+def test_resuming_anywhere_continues_with_exactly_the_same_events(tmp_path, suffix, body, first_size, second_size, cut):
     data = ("x,c,y\n" + "\n".join(body)).encode("latin-1")
     url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
     options = {"label": "y", "types": {"x": "number"}}
@@ -161,7 +156,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(
     assert (events(batches), rejects(batches)) == whole
 
 
-def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path: Path) -> None:
+def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path):
     url = write(tmp_path / "a.csv", "id,z\n1,\n" + "2b,\n" * 200 + "3,\n" * 1000 + "4,5\n")
     for batch_size in (1, 4096):
         seen = rows(url, batch_size=batch_size)
@@ -169,7 +164,7 @@ def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path: 
         assert seen[-1] == {"id": "4", "z": 5.0}
 
 
-def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_path: Path) -> None:
+def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_path):
     url = write(tmp_path / "a.csv", "x\n" + "1\n" * 50 + "oops\n" + "2\n" * 50)
     batch = next(iter(open_source(url)))
     assert batch.rows() == [{"x": 1.0}] * 50 + [{"x": 2.0}] * 50
@@ -177,7 +172,7 @@ def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_pat
 
 
 @pytest.mark.parametrize("first", ["1", "1_0"])
-def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Path, first: str) -> None:
+def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path, first):
     url = write(tmp_path / "a.csv", f"x,z\n{first},1\n2,1_000\n3,\n_,4\n")
     seen, bad = read(url, types="x:number,z:number")
     assert seen[-1][0] == {"x": 3.0}
@@ -193,7 +188,7 @@ class TestTextsAfterNumbers:
 
     TURNS = "x,y\n" + "1,0\n" * 1200 + "red,1\n7,0\nNA,0\nblue,1\n" * 300
 
-    def test_the_column_takes_them_once_they_are_more_than_strays(self, tmp_path: Path) -> None:
+    def test_the_column_takes_them_once_they_are_more_than_strays(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y")
         assert [(line, reason) for line, reason, _ in bad][:2] == [
             (1202, "'x' is not a number: 'red'"),
@@ -203,7 +198,7 @@ class TestTextsAfterNumbers:
         assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
 
     @each_choice(("sizes", [(7, 1024), (1024, 5), (4096, 100)]), ("cut", [1203, 1221, 1700]))
-    def test_batches_and_resuming_make_no_difference(self, tmp_path: Path, sizes: tuple[int, int], cut: int) -> None:
+    def test_batches_and_resuming_make_no_difference(self, tmp_path, sizes, cut):
         url = write(tmp_path / "a.csv", self.TURNS)
         first = open_source(url, label="y", batch_size=sizes[0])
         batches = []
@@ -218,17 +213,17 @@ class TestTextsAfterNumbers:
         first.close()
         resumed.close()
 
-    def test_a_few_now_and_then_are_malformed(self, tmp_path: Path) -> None:
+    def test_a_few_now_and_then_are_malformed(self, tmp_path):
         url = write(tmp_path / "a.csv", "x\n" + ("oops\n" + "1\n" * 9) * 300)
         seen, bad = read(url)
         assert (len(seen), len(bad)) == (2700, 300)
 
-    def test_of_numbers_that_were_declared_texts_are_always_malformed(self, tmp_path: Path) -> None:
+    def test_of_numbers_that_were_declared_texts_are_always_malformed(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y", types="x:number")
         assert (len(seen), len(bad)) == (1800, 600)
 
 
-def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
+def test_resuming_keeps_the_decided_types(tmp_path):
     url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
     source = open_source(url, batch_size=1024)
     position = next(iter(source)).position
@@ -237,7 +232,7 @@ def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
     assert next(iter(resumed)).rows()[0] == {"x": "1"}
 
 
-def test_resuming_on_another_file_is_refused(tmp_path: Path) -> None:
+def test_resuming_on_another_file_is_refused(tmp_path):
     url = write(tmp_path / "a.csv", "x\n1\n2\n3\n")
     position = list(open_source(url))[-1].position
     write(tmp_path / "a.csv", "x\n1\n7\n3\n4\n")
@@ -253,7 +248,7 @@ def test_resuming_on_another_file_is_refused(tmp_path: Path) -> None:
         open_source(url).seek({"rows": 3})
 
 
-def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
+def test_a_file_that_has_grown_is_read_on(tmp_path):
     url = write(tmp_path / "a.csv", "x\n1\n2\n")
     position = list(open_source(url))[-1].position
     write(tmp_path / "a.csv", "x\n1\n2\n3\n")
@@ -283,13 +278,13 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
         (b"\xff\xffa\n1\n", {}, "header", "", ""),
     ],
 )
-def test_wrong_configuration_stops_at_once(tmp_path, text, options, reason, option, column) -> None:
+def test_wrong_configuration_stops_at_once(tmp_path, text, options, reason, option, column):
     url = write(tmp_path / "a.csv", text)
     with raises(ConnectorError, reason=reason, option=option, column=column):
         open_source(url, **options)
 
 
-def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None:
+def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path):
     with raises(ConnectorError, reason="missing"):
         open_source(str(tmp_path / "a.csv"))
     with raises(ConnectorError, reason="suffix", option="format"):
@@ -299,21 +294,21 @@ def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None
     assert rows(write(tmp_path / "a.dat", "x\n1\n"), format="csv") == [{"x": 1.0}]
 
 
-def test_byte_order_mark_crlf_delimiter_and_encoding(tmp_path: Path) -> None:
+def test_byte_order_mark_crlf_delimiter_and_encoding(tmp_path):
     url = write(tmp_path / "a.csv", "\ufeffx;y\r\n1;é\r\n".encode())
     assert read(url, label="y", delimiter=";")[0][0][:2] == ({"x": 1.0}, "é")
     url = write(tmp_path / "b.tsv", "x\ty\n1\té\n".encode("latin-1"))
     assert labels(url, label="y", encoding="latin-1") == ["é"]
 
 
-def test_no_header_with_or_without_names(tmp_path: Path) -> None:
+def test_no_header_with_or_without_names(tmp_path):
     url = write(tmp_path / "a.csv", "1,2\n3,4\n")
     assert read(url, header="no", names="a,b", label="b")[0][1][:2] == ({"a": 3.0}, 4)
     assert rows(url, header=False) == [{"f1": 1.0, "f2": 2.0}, {"f1": 3.0, "f2": 4.0}]
     assert rows(write(tmp_path / "empty.csv", ""), header="no", names="a,b") == []
 
 
-def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.text.lines.MAX_LINE_BYTES", 1 << 20)
     url = write(tmp_path / "a.csv", "x\n1\n" + "9" * (5 << 20) + "\n2\n3\n")
     source = open_source(url)
@@ -323,12 +318,12 @@ def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path: Path, monke
     assert source.position["offset"] == (tmp_path / "a.csv").stat().st_size
 
 
-def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+def test_a_field_may_be_as_long_as_a_line(tmp_path):
     (batch,) = open_source(write(tmp_path / "a.csv", 'x,z\n1,a\n2,"' + "b" * 200_000 + '"\n3,c\n'))
     assert [len(row["z"]) for row in batch.rows()] == [1, 200_000, 1]
 
 
-def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_path: Path) -> None:
+def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_path):
     half = "b" * 60_000
     before = csv.field_size_limit(100_000)
     try:
@@ -342,7 +337,7 @@ def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_p
     ]
 
 
-def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path: Path) -> None:
+def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path):
     url = write(tmp_path / "a.csv", "x,c,y\n" + "1,red,0,5\n" * 1500 + "2,blue,1\n")
     first, second = open_source(url, label="y", batch_size=1024)
     assert (len(first), first.rows(), first.labels, len(first.rejected)) == (0, [], [], 1024)
@@ -351,12 +346,12 @@ def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path: P
     assert first.rejected[0].reason == "4 fields instead of 3"
 
 
-def test_a_label_alone_makes_events_without_features(tmp_path: Path) -> None:
+def test_a_label_alone_makes_events_without_features(tmp_path):
     (batch,) = open_source(write(tmp_path / "a.csv", "y\n1\n0\n\n1\n"), label="y")
     assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, 1])
 
 
-def test_fraction_rises_to_one(tmp_path: Path) -> None:
+def test_fraction_rises_to_one(tmp_path):
     source = open_source(write(tmp_path / "a.csv", "x\n" + "1\n" * 100), batch_size=10)
     shares = [source.fraction for _ in source]
     assert shares == sorted(shares)
@@ -367,7 +362,7 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
 class TestHints:
     """Suggestions for files that cannot be read as they are."""
 
-    def test_carriage_returns_alone(self, tmp_path: Path) -> None:
+    def test_carriage_returns_alone(self, tmp_path):
         url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
         for options in ({}, {"at_end": "wait"}):
             with raises(ConnectorError, reason="no lines"):
@@ -375,13 +370,13 @@ class TestHints:
         assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
 
     @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
-    def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_empty_file(self, tmp_path, suffix, caplog):
         open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # inspecting it logs nothing
         assert rows(url) == []
         assert caplog.messages == [f"{url}: is empty"]
 
 
-def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path):
     path = os.path.join(os.fsencode(tmp_path), b"a\xff.csv")
     with open(path, "w") as file:
         file.write("x,y\n1,a\n1\n")

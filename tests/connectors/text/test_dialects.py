@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,7 @@ PLAIN = "x,colour,y\n" + ROWS
 DIALECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "quote": ("x,c,y\n1,'a,b',u\n2,'it''s',v\n3,a\"b,u\n4,'two\nlines',v\n", {"quote": "'"}, {"quotechar": "'"}),
     "no quotes": ('x,c,y\n1,"a,u\n2,b",v\n3,6" nail,u\n', {"quote": "none"}, {"quoting": 3}),
-    "escape": (
-        'x,c,y\n1,"a\\"b",u\n2,a\\,b,v\n3,"c\\\\",u\n5,d,u\n',
-        {"escape": "\\"},
-        {"escapechar": "\\"},
-    ),
+    "escape": ('x,c,y\n1,"a\\"b",u\n2,a\\,b,v\n3,"c\\\\",u\n5,d,u\n', {"escape": "\\"}, {"escapechar": "\\"}),
     "escaped newline": ("x,c,y\n4,a\\\nb,v\n5,d,u\n", {"escape": "\\"}, {"escapechar": "\\"}),
     "comment": (
         '# made by hand\nx,c,y # names\n1,a,u\n# 2,b,v\n3,"#4",v # and so on\n\n5,"a\n#b",u#\n6,,v#w\n',
@@ -59,7 +54,7 @@ def resumed_everywhere(url: str, **options: Any) -> tuple[list[Any], list[Any]]:
 
 
 @each_choice(("end", ["\n", "\r\n"]), ("name", DIALECTS))
-def test_dialects_mean_what_they_mean_to_pandas(name: str, end: str, tmp_path: Path) -> None:
+def test_dialects_mean_what_they_mean_to_pandas(name, end, tmp_path):
     if (name, end) == ("escaped newline", "\r\n"):
         pytest.skip("to pandas, too, the escape is that of the carriage return alone")
     pandas = pytest.importorskip("pandas")
@@ -73,13 +68,13 @@ def test_dialects_mean_what_they_mean_to_pandas(name: str, end: str, tmp_path: P
     assert rejected == []
 
 
-def test_rejected_lines_keep_their_numbers(tmp_path: Path) -> None:
+def test_rejected_lines_keep_their_numbers(tmp_path):
     text = "a title\nsep=;\n#\n# names\nx;y\n1;a\n#\n1;2;3\n2;b # fine\n;;;\n"
     _, rejected = resumed_everywhere(write(tmp_path / "a.csv", text), skip_rows=1, comment="#")
     assert [place for place, *_ in rejected] == [8, 10]
 
 
-def test_excel_names_the_delimiter_in_the_first_line(tmp_path: Path) -> None:
+def test_excel_names_the_delimiter_in_the_first_line(tmp_path):
     for first in ("sep=;", "SEP=;\r", '"sep=;"'):
         url = write(tmp_path / "a.csv", f"{first}\nx;y\n1,5;a\n2;b\n")
         found, _ = resumed_everywhere(url, types="x:category")
@@ -105,7 +100,7 @@ def test_excel_names_the_delimiter_in_the_first_line(tmp_path: Path) -> None:
     ),
     ("packed", [False, True]),
 )
-def test_encodings(codec: str, options: dict[str, str], packed: bool, tmp_path: Path) -> None:
+def test_encodings(codec, options, packed, tmp_path):
     expected = events(open_source(write(tmp_path / "utf8.csv", PLAIN), label="y"))
     data = PLAIN.encode(codec)
     url = write(tmp_path / "a.csv.gz", gzip.compress(data)) if packed else write(tmp_path / "a.csv", data)
@@ -115,7 +110,7 @@ def test_encodings(codec: str, options: dict[str, str], packed: bool, tmp_path: 
     assert rejected == []
 
 
-def test_unicode_text_of_excel(tmp_path: Path) -> None:
+def test_unicode_text_of_excel(tmp_path):
     text = "x\ty\r\n1\tä\r\n2\tb\r\n"
     url = write(tmp_path / "Book1.txt", text.encode("utf-16"))
     assert [event[:2] for event in resumed_everywhere(url, format="tsv")[0]] == [({"x": 1.0}, "ä"), ({"x": 2.0}, "b")]
@@ -126,14 +121,14 @@ def test_unicode_text_of_excel(tmp_path: Path) -> None:
     assert [event[1] for event in resumed_everywhere(url)[0]] == ["ä", "b"]
 
 
-def test_damage_in_utf_16_costs_its_line(tmp_path: Path) -> None:
+def test_damage_in_utf_16_costs_its_line(tmp_path):
     data = "x,y\n1,a\n2,".encode("utf-16-le") + b"\x00\xd8" + "\n3,c\n4,d".encode("utf-16-le") + b"\x00"
     found, rejected = resumed_everywhere(write(tmp_path / "a.csv", data), encoding="utf-16-le")
     assert [label for _, label, _ in found] == ["a", "c"]
     assert [place for place, *_ in rejected] == [3, 5]
 
 
-def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_latin_1_without_the_option_is_named_with_it(tmp_path, caplog):
     few = "a,y\n" + "1,b\n" * 50 + "1,ä\n" * 2
     batches = list(open_source(write(tmp_path / "a.csv", few.encode("latin-1")), label="y"))
     assert (len(events(batches)), len(rejects(batches))) == (50, 2)
@@ -157,12 +152,12 @@ def test_latin_1_without_the_option_is_named_with_it(tmp_path: Path, caplog: pyt
         ({"encoding": "utf-16"}, "encoding"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, Any], name: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(options, name, tmp_path):
     with raises(ConnectorError, option=name):
         open_source(write(tmp_path / "a.csv", PLAIN), label="y", **options)
 
 
-def test_a_growing_file(tmp_path: Path) -> None:
+def test_a_growing_file(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x,y\n1,ä\n".encode("utf-16-le"))
     source = open_source(str(path), label="y", at_end="wait", encoding="utf-16-le")
@@ -177,7 +172,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
     source.close()
 
 
-def test_values_of_records() -> None:
+def test_values_of_records():
     options = {"names": "x,c", "types": "c:category", "quote": "'", "escape": "\\"}
     got = CsvValues(Options("kafka://h:1/t", options)).read([b"1,'a,b'", b"2,a\\,b"])
     assert list(got.features["c"]) == ["a,b", "a,b"]

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -20,7 +19,7 @@ from tests.errors import raises
 
 
 class TestJsonLines:
-    def test_values_keep_their_types(self, tmp_path: Path) -> None:
+    def test_values_keep_their_types(self, tmp_path):
         url = write(
             tmp_path / "a.jsonl", '{"x": 1, "c": "red", "b": true, "gap": null, "y": "7"}\n{"z": 2.5, "y": 7}\n'
         )
@@ -28,11 +27,11 @@ class TestJsonLines:
         assert [e[:2] for e in seen] == [({"x": 1, "c": "red", "b": True}, "7"), ({"z": 2.5}, 7)]
         assert seen[0][0]["b"] is True
 
-    def test_null_or_absent_labels_are_unknown(self, tmp_path: Path) -> None:
+    def test_null_or_absent_labels_are_unknown(self, tmp_path):
         url = write(tmp_path / "a.jsonl", '{"x": 1, "y": null}\n{"x": 1}\n{"x": 1, "y": false}\n')
         assert labels(url, label="y") == [None, None, False]
 
-    def test_what_is_no_flat_object_is_set_aside(self, tmp_path: Path) -> None:
+    def test_what_is_no_flat_object_is_set_aside(self, tmp_path):
         text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": nil}\n{"x": 3}\n'
         seen, bad = read(write(tmp_path / "a.jsonl", text), label="y", flatten=0)
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 1), ({"x": 3}, 8)]
@@ -45,7 +44,7 @@ class TestJsonLines:
         ]
         assert bad[0][2] == '{"x": '
 
-    def test_roles_and_declared_types(self, tmp_path: Path) -> None:
+    def test_roles_and_declared_types(self, tmp_path):
         url = write(
             tmp_path / "a.jsonl",
             '{"zip": 123, "n": "1.5", "id": 5, "t": 9, "junk": [1]}\n{"zip": 4, "n": "x", "id": 6, "t": 10}\n',
@@ -55,13 +54,13 @@ class TestJsonLines:
         assert (batch.keys, batch.times) == ([5], [9])
         assert rejects([batch])[0][:2] == (2, "'n' is not a number: 'x'")
 
-    def test_a_label_that_no_event_has_stops_at_once_unless_it_is_said_to_come_late(self, tmp_path: Path) -> None:
+    def test_a_label_that_no_event_has_stops_at_once_unless_it_is_said_to_come_late(self, tmp_path):
         url = write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n' * 1000 + '{"x": 1, "clas": 2}\n')
         with raises(ConnectorError, reason="no column", option="label", column="clas"):
             open_source(url, label="clas")
         assert labels(f"{url}?late_label=yes", label="clas", ignore="class") == [None] * 1000 + [2]
 
-    def test_where_a_stream_is_resumed_labels_may_be_absent(self, tmp_path: Path) -> None:
+    def test_where_a_stream_is_resumed_labels_may_be_absent(self, tmp_path):
         url = write(tmp_path / "a.jsonl", '{"x": 1, "y": 2}\n' * 3 + '{"x": 1}\n' * 3)
         source = open_source(url, label="y", batch_size=3)
         position = next(iter(source)).position
@@ -69,7 +68,7 @@ class TestJsonLines:
         resumed.seek(position)
         assert [batch.labels for batch in resumed] == [[None] * 3]
 
-    def test_whole_numbers_of_any_length_stay_apart_where_they_name_something(self, tmp_path: Path) -> None:
+    def test_whole_numbers_of_any_length_stay_apart_where_they_name_something(self, tmp_path):
         names = [(1 << 64) - 1, 1 << 64, (1 << 64) + 1, -(1 << 63), -(1 << 63) - 1, -(1 << 63) - 2, 1e300, 10**300]
         text = "".join(json.dumps({"x": n, "id": n, "y": n, "c": n}) + "\n" for n in names)
         (batch,) = open_source(write(tmp_path / "a.jsonl", text), label="y", key="id", types="c:category")
@@ -80,7 +79,7 @@ class TestJsonLines:
             {"x": names[2], "c": "18446744073709551617"},
         ]
 
-    def test_what_python_writes_beside_json_is_read(self, tmp_path: Path) -> None:
+    def test_what_python_writes_beside_json_is_read(self, tmp_path):
         given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
         seen, bad = read(
             write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y", missing="-"
@@ -100,7 +99,7 @@ class TestJsonLines:
             ('{"x": "1_000"}', "'x' is not a number: '1_000'"),
         ],
     )
-    def test_the_slower_reading_refuses_what_the_fast_one_does(self, tmp_path: Path, line: str, reason: str) -> None:
+    def test_the_slower_reading_refuses_what_the_fast_one_does(self, tmp_path, line, reason):
         seen, ((number, why, _),) = read(
             write(tmp_path / "a.jsonl", '{"x": 1, "y": 0}\n' + line), label="y", types="x:number"
         )
@@ -127,9 +126,7 @@ LAYOUTS = {
 
 class TestJsonArrays:
     @each_choice(("layout", LAYOUTS), ("chunk", [1, 7, 64, 1 << 18]))
-    def test_elements_are_the_events_whatever_the_layout(
-        self, tmp_path: Path, layout: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_elements_are_the_events_whatever_the_layout(self, tmp_path, layout, chunk, monkeypatch):
         monkeypatch.setattr("connectors.text.bytestreams.CHUNK", chunk)
         options = {"label": "y", "ignore": "junk"}
         expected = read(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, OBJECTS))), **options)
@@ -139,7 +136,7 @@ class TestJsonArrays:
         assert [e[2]["element"] for e in seen] == list(range(1, len(OBJECTS) + 1))
 
     @each_choice(("suffix", ["json", "json.gz"]), ("layout", LAYOUTS), ("sizes", [(1, 3), (3, 1), (7, 100)]))
-    def test_resuming_anywhere(self, tmp_path: Path, suffix: str, layout: str, sizes: tuple[int, int]) -> None:
+    def test_resuming_anywhere(self, tmp_path, suffix, layout, sizes):
         data = (LAYOUTS[layout] + '\n{"x": 7, "y": "after"}\n{"x": 8, "y": "after"}\n').encode()
         url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
         options = {"label": "y", "ignore": "junk"}
@@ -155,7 +152,7 @@ class TestJsonArrays:
             resumed.close()
         source.close()
 
-    def test_what_is_no_flat_object_costs_itself_only(self, tmp_path: Path) -> None:
+    def test_what_is_no_flat_object_costs_itself_only(self, tmp_path):
         url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
         source = open_source(url, flatten=0)
         batches = list(source)
@@ -167,7 +164,7 @@ class TestJsonArrays:
             (5, "not JSON"),
         ]
 
-    def test_one_that_is_not_closed_is_cut_short(self, tmp_path: Path) -> None:
+    def test_one_that_is_not_closed_is_cut_short(self, tmp_path):
         with raises(ConnectorError, reason="damaged"):
             open_source(write(tmp_path / "a.json", "["))
         source = open_source(url := write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}'))
@@ -178,36 +175,34 @@ class TestJsonArrays:
         (resumed := open_source(url)).seek(source.position)
         assert [row for row, *_ in events(resumed)] == [{"x": 2}]
 
-    def test_an_empty_one_has_no_events(self, tmp_path: Path) -> None:
+    def test_an_empty_one_has_no_events(self, tmp_path):
         assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
 
-    def test_a_malformed_element_with_nested_values_costs_itself_only(self, tmp_path: Path) -> None:
+    def test_a_malformed_element_with_nested_values_costs_itself_only(self, tmp_path):
         text = '[{"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": 1}, {"x": {"y": [2]}}, {"x": 3}]'
         source = open_source(write(tmp_path / "a.json", text), flatten=0)
         batches = list(source)
         assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 3}]
         assert [one.origin["element"] for batch in batches for one in batch.rejected] == [1, 3]
 
-    def test_one_that_is_too_large_is_refused_with_what_to_do(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_one_that_is_too_large_is_refused_with_what_to_do(self, tmp_path, monkeypatch):
         url = write(tmp_path / "a.json", '[{"x": 1}, {"x": 2}]')
         monkeypatch.setattr("connectors.text.conversions.LARGEST", 10)
         with raises(ConnectorError, reason="array"):
             open_source(url)
 
-    def test_one_in_a_growing_file_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
+    def test_one_in_a_growing_file_is_refused_with_what_to_do(self, tmp_path):
         url = write(tmp_path / "a.json", '[{"x": 1}')
         with raises(ConnectorError, reason="array"):
             open_source(url, at_end="wait")
 
-    def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path: Path) -> None:
+    def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.jsonl", '[1, 2]\n{"x": 1}\n[{"x": 5}, 3\n{"x": 2, "z": 1}\n'))
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 2), ({"x": 2, "z": 1}, 4)]
         assert [line for line, _, _ in bad] == [1, 3]
 
     @pytest.mark.parametrize("indent", [0, 2, "\t"])
-    def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path: Path, indent: Any) -> None:
+    def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path, indent):
         url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
         with raises(ConnectorError, reason="spread"):
             open_source(url)
@@ -215,7 +210,7 @@ class TestJsonArrays:
 
 
 class TestLibsvm:
-    def test_rows_are_sparse(self, tmp_path: Path) -> None:
+    def test_rows_are_sparse(self, tmp_path):
         url = write(
             tmp_path / "a.libsvm", "# head\n+1 1:0.5 7:2 # note\n\n-1\n2.5 qid:3 0:1e3\n3:4\n? 9:1\n1.0 1:nan\n"
         )
@@ -245,12 +240,12 @@ class TestLibsvm:
             ("1,2 1:2", "the label is not a number: '1,2'"),
         ],
     )
-    def test_garbage_is_set_aside(self, tmp_path: Path, line: str, reason: str) -> None:
+    def test_garbage_is_set_aside(self, tmp_path, line, reason):
         seen, bad = read(write(tmp_path / "a.libsvm", f"1 1:1\n{line}\n2 2:2\n"))
         assert [e[:2] for e in seen] == [({1: 1.0}, 1), ({2: 2.0}, 2)]
         assert bad == [(2, reason, line)]
 
-    def test_it_has_no_named_columns(self, tmp_path: Path) -> None:
+    def test_it_has_no_named_columns(self, tmp_path):
         with raises(ConnectorError, reason="unknown", option="label"):
             open_source(write(tmp_path / "a.libsvm", "1 1:1\n"), label="y")
 
@@ -267,7 +262,7 @@ ARFF = """% a comment
 
 
 class TestArff:
-    def test_dense_rows(self, tmp_path: Path) -> None:
+    def test_dense_rows(self, tmp_path):
         url = write(
             tmp_path / "a.arff", ARFF + "1.5, 'dark blue', 'a, \\'b\\'', up\n% no\n?,?,?,?\n2,\"it's\",x,down\n"
         )
@@ -279,7 +274,7 @@ class TestArff:
         ]
         assert (bad, seen[0][2]["line"]) == ([], 9)
 
-    def test_in_sparse_rows_what_is_left_out_is_zero_or_the_first_value(self, tmp_path: Path) -> None:
+    def test_in_sparse_rows_what_is_left_out_is_zero_or_the_first_value(self, tmp_path):
         url = write(tmp_path / "a.arff", ARFF + "{0 5, 3 down}\n{}\n{1 'dark blue',2 hm}\n")
         assert [e[:2] for e in read(url)[0]] == [
             ({"outside temp": 5.0, "colour": "red"}, "down"),
@@ -299,32 +294,32 @@ class TestArff:
             "{0 1.5 1 'dark blue' 2 x}",
         ],
     )
-    def test_rows_as_wekas_and_moas_readers_take_them(self, tmp_path: Path, line: str) -> None:
+    def test_rows_as_wekas_and_moas_readers_take_them(self, tmp_path, line):
         seen, bad = read(write(tmp_path / "a.arff", f"{ARFF}{line}\n"))
         assert bad == []
         assert seen[0][:2] == ({"outside temp": 1.5, "colour": "dark blue", "note": "x"}, "up")
 
-    def test_the_comma_at_the_end_of_a_row_is_no_value_unless_one_is_due(self, tmp_path: Path) -> None:
+    def test_the_comma_at_the_end_of_a_row_is_no_value_unless_one_is_due(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.arff", ARFF + "1,red,x,\n1,red,x,,\n1,red,x,up,,\n"))
         assert [e[1] for e in seen] == [None, None]
         assert bad == [(11, "6 values instead of 4", "1,red,x,up,,")]
 
-    def test_a_percent_sign_in_quotes_is_no_comment(self, tmp_path: Path) -> None:
+    def test_a_percent_sign_in_quotes_is_no_comment(self, tmp_path):
         url = write(tmp_path / "a.arff", ARFF + "1,red,'100 % \\'sure\\'',up % or so\n")
         assert read(url)[0][0][0]["note"] == "100 % 'sure'"
 
-    def test_declarations_may_have_comments_and_white_space(self, tmp_path: Path) -> None:
+    def test_declarations_may_have_comments_and_white_space(self, tmp_path):
         text = (
             "@relation r % c\n@attribute x real % c {d}\n@attribute c { a, b,\t'c %' } % {d}\n@data % c\n1,a\n2,'c %'\n"
         )
         assert labels(write(tmp_path / "a.arff", text)) == ["a", "c %"]
 
-    def test_another_label_or_none(self, tmp_path: Path) -> None:
+    def test_another_label_or_none(self, tmp_path):
         url = write(tmp_path / "a.arff", ARFF + "1,red,x,up\n")
         assert read(url, label="colour", ignore="note")[0][0][:2] == ({"outside temp": 1.0, "class": "up"}, "red")
         assert read(url, label="")[0][0][1] is None
 
-    def test_nominal_digits_are_whole_labels(self, tmp_path: Path) -> None:
+    def test_nominal_digits_are_whole_labels(self, tmp_path):
         url = write(tmp_path / "a.arff", "@relation r\n@attribute x real\n@attribute c {0,1}\n@data\n1,0\n2,1\n")
         assert labels(url) == [0, 1]
 
@@ -342,14 +337,14 @@ class TestArff:
             ("{0 1", "a sparse row must end in }"),
         ],
     )
-    def test_garbage_is_set_aside(self, tmp_path: Path, line: str, reason: str) -> None:
+    def test_garbage_is_set_aside(self, tmp_path, line, reason):
         seen, bad = read(write(tmp_path / "a.arff", f"{ARFF}1,red,x,up\n{line}\n2,red,x,up\n"))
         assert [e[0]["outside temp"] for e in seen] == [1, 2]
         ((number, why, raw),) = bad
         assert (number, raw) == (10, line)
         assert why.startswith(reason)
 
-    def test_a_date_may_be_ignored(self, tmp_path: Path) -> None:
+    def test_a_date_may_be_ignored(self, tmp_path):
         url = write(
             tmp_path / "a.arff", "@attribute d date yyyy\n@attribute x real\n@attribute y real\n@data\n1999,1,2\n"
         )
@@ -380,27 +375,25 @@ def column(suffix: str, folder: Path, cells: list[str]) -> str:
 class TestMissing:
     """One rule for all formats: which texts are missing values, in all roles."""
 
-    def test_texts_that_stand_for_no_value(self, tmp_path: Path, suffix: str) -> None:
+    def test_texts_that_stand_for_no_value(self, tmp_path, suffix):
         seen, bad = read(column(suffix, tmp_path, ["up", *GAPS, "Nano", "down"]), label="y")
         assert bad == []
         gap = ({"x": 1}, None)
         known = [({"x": 1, "c": text}, text) for text in ("up", "Nano", "down")]
         assert [e[:2] for e in seen] == [known[0], *[gap] * len(GAPS), *known[1:]]
 
-    def test_other_texts_by_choice(self, tmp_path: Path, suffix: str) -> None:
+    def test_other_texts_by_choice(self, tmp_path, suffix):
         url = column(suffix, tmp_path, ["up", "none", "n/a", "-", ""])
         assert labels(url, label="y", missing="n/a,-") == ["up", "none", None, None, None]
         assert [row.get("c") for row in rows(url, label="y", missing=["up"])] == [None, "none", "n/a", "-", None]
 
-    def test_a_label_that_may_be_meant_is_named_once(
-        self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_label_that_may_be_meant_is_named_once(self, tmp_path, suffix, caplog):
         with caplog.at_level(logging.INFO, "connectors"):
             read(column(suffix, tmp_path, ["up", "none", "?", "none"]), label="y")
         assert [r.getMessage().split(" is taken")[0] for r in caplog.records] == ["the label 'none'"]
 
 
-def test_missing_labels_of_libsvm_and_numbers_of_csv(tmp_path: Path) -> None:
+def test_missing_labels_of_libsvm_and_numbers_of_csv(tmp_path):
     url = write(tmp_path / "a.libsvm", "1 1:1\n" + "".join(f"{gap} 1:1\n" for gap in GAPS) + "-9 1:1\n")
     assert labels(url) == [1, *[None] * len(GAPS), -9]
     assert labels(url, missing="NA,-9")[-1] is None
@@ -408,7 +401,7 @@ def test_missing_labels_of_libsvm_and_numbers_of_csv(tmp_path: Path) -> None:
     assert rows(url, missing="-999") == [{}, {"x": 2.0}]
 
 
-def test_a_value_that_arff_declares_is_one(tmp_path: Path) -> None:
+def test_a_value_that_arff_declares_is_one(tmp_path):
     url = write(tmp_path / "a.arff", "@attribute c {none,a}\n@attribute y {none,NA}\n@data\nnone,NA\n?,none\n")
     assert [e[:2] for e in read(url)[0]] == [({"c": "none"}, "NA"), ({}, "none")]
 
@@ -423,9 +416,7 @@ BODIES = {
 @pytest.mark.parametrize("suffix", BODIES)
 @given(st.data())
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_resuming_anywhere_continues_with_exactly_the_same_events(
-    tmp_path: Path, suffix: str, data: st.DataObject
-) -> None:
+def test_resuming_anywhere_continues_with_exactly_the_same_events(tmp_path, suffix, data):
     header, choice = BODIES[suffix]
     body = data.draw(st.lists(st.sampled_from(choice), max_size=20))
     sizes = st.integers(1, 5)
@@ -439,7 +430,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(
     assert (events(batches), rejects(batches)) == whole
 
 
-def test_wide_arff_rows_come_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_arff_rows_come_in_small_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.text.arff._MOST_CELLS", 100)
     header = "".join(f"@attribute x{i} real\n" for i in range(30)) + "@data\n"
     batches = list(open_source(write(tmp_path / "a.arff", header + "{3 1}\n" * 7)))
@@ -447,6 +438,6 @@ def test_wide_arff_rows_come_in_small_batches(tmp_path: Path, monkeypatch: pytes
     assert all(np.all(batch.features["x3"] == 1) for batch in batches)
 
 
-def test_blank_streams_without_a_header_hold_no_events(tmp_path: Path) -> None:
+def test_blank_streams_without_a_header_hold_no_events(tmp_path):
     assert rows(write(tmp_path / "a.jsonl", "")) == []
     assert rows(write(tmp_path / "a.libsvm", "\n\n")) == []

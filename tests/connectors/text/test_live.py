@@ -33,7 +33,7 @@ def values(batch: Batch) -> list[Any]:
     return [row["x"] for row in batch.rows()]
 
 
-def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path: Path) -> None:
+def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n1\n2\n3")
     batches = following(path)
@@ -44,7 +44,7 @@ def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path: Path) -> None
     assert time.monotonic() - start < 0.5
 
 
-def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path: Path) -> None:
+def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n1\n")
     batches = following(path)
@@ -55,7 +55,7 @@ def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path: Path) -> N
     assert 0.5 < time.monotonic() - start < 1.5
 
 
-def test_a_header_may_still_be_to_come(tmp_path: Path) -> None:
+def test_a_header_may_still_be_to_come(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x,")
     batches = following(path, label="y")
@@ -65,7 +65,7 @@ def test_a_header_may_still_be_to_come(tmp_path: Path) -> None:
     assert (values(batch), batch.labels) == ([1], [0])
 
 
-def test_a_late_header_without_the_label_stops(tmp_path: Path) -> None:
+def test_a_late_header_without_the_label_stops(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "")
     batches = following(path, label="y")
@@ -74,7 +74,7 @@ def test_a_late_header_without_the_label_stops(tmp_path: Path) -> None:
         next(batches)
 
 
-def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
+def test_a_quoted_record_is_waited_for(tmp_path):
     path = tmp_path / "a.csv"
     write(path, 'x,z\n"a\nb')
     batches = following(path)
@@ -83,7 +83,7 @@ def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
     assert values(next(batches)) == ["a\nb"]
 
 
-def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
+def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n1\n2\n")
     batches = following(path)
@@ -107,9 +107,7 @@ def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["x,z", ",".join(["x", *(f"column {i}" for i in range(1000))])])
-def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_reason(
-    tmp_path: Path, header: str
-) -> None:
+def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_reason(tmp_path, header):
     gaps = "," * header.count(",") + "\n"
     path = tmp_path / "a.csv"
     write(path, f"{header}\n1{gaps}2{gaps}")
@@ -122,7 +120,7 @@ def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_r
         open_source(str(path), at_end="wait").seek(position)
 
 
-def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
+def test_what_was_read_is_known_again_after_resuming(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n" + "1\n" * 3000)
     position = next(following(path, batch_size=2500)).position
@@ -137,13 +135,13 @@ def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
         next(batches)
 
 
-def test_only_plain_files_can_be_followed(tmp_path: Path) -> None:
+def test_only_plain_files_can_be_followed(tmp_path):
     for url in ("-", write(tmp_path / "a.csv.gz", "")):
         with raises(ConnectorError, option="at_end"):
             open_source(url, at_end="wait")
 
 
-def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
+def test_a_pipe_hands_out_what_it_has(tmp_path):
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)  # does not wait for a reader
@@ -164,7 +162,7 @@ def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_pipe_may_have_any_descriptor() -> None:
+def test_a_pipe_may_have_any_descriptor():
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
     low, writer = os.pipe()
@@ -182,7 +180,7 @@ def test_a_pipe_may_have_any_descriptor() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:
+def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path):
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
@@ -228,12 +226,8 @@ def _packed(data: bytes) -> bytes:
         ("-?format=jsonl", "-?format=jsonl", b'{"x": 1, "y": 5}\n', b'{"line":1,"y":5}\n'),
     ],
 )
-def test_standard_input_and_output(source: str, sink: str, given: bytes, expected: bytes) -> None:
+def test_standard_input_and_output(source, sink, given, expected):
     done = subprocess.run(
-        [sys.executable, "-c", STANDARD, source, sink],
-        input=given,
-        capture_output=True,
-        check=True,
-        timeout=60,
+        [sys.executable, "-c", STANDARD, source, sink], input=given, capture_output=True, check=True, timeout=60
     )
     assert done.stdout == expected
