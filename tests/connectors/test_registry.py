@@ -66,15 +66,6 @@ def test_a_stream_is_told_by_scheme_then_format_then_suffix(path, options, name)
     assert connector_of(path, Options(path, options)).name == name
 
 
-def test_what_only_goes_one_way_is_refused():
-    with raises(ConnectorError, reason="no source"):
-        open_source("null:")
-    with raises(ConnectorError, reason="no sink"):
-        open_sink("synthetic:demo")
-    with raises(ConnectorError, reason="no sink"):
-        open_sink("-?format=parquet")
-
-
 def test_only_files_and_directories_are_places(tmp_path):
     assert is_place(str(tmp_path / "new.csv"))
     assert is_place(str(tmp_path))

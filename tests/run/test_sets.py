@@ -145,19 +145,6 @@ def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path, delay):
     assert one == other
 
 
-def test_sets_stay_with_a_model_that_is_saved(tmp_path):
-    write(tmp_path, 1)
-
-    def source():
-        return open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t")
-
-    report = run(CPMClassifier(), source(), tmp_path / "o.jsonl", save=tmp_path / "model")
-    saved = CPMClassifier.load(tmp_path / "model")
-    x = {"a": 0.1, "b": 0.0, "c": 0.0}
-    assert saved.state()[0]["sets"] == [[0.8, False]]
-    assert saved.predict_set_one(x, 0.8) == report.learner.model.predict_set_one(x, 0.8)
-
-
 def test_sets_from_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--out", "o.csv")

@@ -130,20 +130,6 @@ def test_resuming_without_rewinding_appends(tmp_path, kind):
     assert content(tmp_path / kind) == [{"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rewinding_removes_what_was_written_since(tmp_path, kind):
-    sink = open_sink(str(tmp_path / kind))
-    positions = []
-    for value in (1, 2, 3):
-        sink.write({"n": [value]})
-        sink.flush()
-        positions.append(sink.position)
-    sink.close()
-    with contextlib.closing(open_sink(str(tmp_path / kind), resume=True)) as sink:
-        sink.rewind(positions[0])
-    assert content(tmp_path / kind) == [{"n": 1}]
-
-
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
 def test_rewinding_what_is_no_longer_there_is_refused(tmp_path, kind):
     with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
