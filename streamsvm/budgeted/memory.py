@@ -145,7 +145,3 @@ class BudgetedMemory(base.OnlineClassifier):
         support.ENTRY_POINTS["measure_all"](state)
         for b in range(n):
             state.norms[b] = support.ENTRY_POINTS["vector_norm"](state, b)
-
-    def _weight_class(self, label: Any, code: int) -> None:
-        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
-        self._state.classes[code].weight = weights.get(label, 1.0)

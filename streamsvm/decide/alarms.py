@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import check_between, check_choice
 

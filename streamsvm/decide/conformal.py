@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide import conformal_kernels as kernels
-from streamsvm.decide.arrays import Floats, Ints, Members
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names
 from streamsvm.models.codec import under
 from streamsvm.parameters import ParameterTypeError, check_between
 
+Members = NDArray[np.bool_]
 Key = tuple[float, bool]
 """Coverage of the sets, and whether it holds by class."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_class_weight, check_number
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
-from streamsvm.decide.arrays import Floats, Ints, Members
-from streamsvm.decide.conformal import ConformalSets
+from streamsvm.decide.conformal import ConformalSets, Members
 from streamsvm.decide.costs import UNKNOWN, Costs
+from streamsvm.features.rows import Floats, Ints
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from typing import Any
 
-from streamsvm.decide.arrays import Floats, Members
-from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
+from streamsvm.decide.conformal import AllSets, ConformalSets, Key, Members, labels_in
+from streamsvm.features.rows import Floats
 from streamsvm.locks import locked
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats
+from streamsvm.features.rows import Floats
 from streamsvm.features.values import with_times
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number

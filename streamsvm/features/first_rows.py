@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.columns.counters import direction, form_of_dates, sentinels
 from connectors.columns.time_texts import is_of_time
 from connectors.notices import Notice
-
-if TYPE_CHECKING:
-    from streamsvm.features.rows import EncodedRows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 
 # Rows are examined at FIRST_LOOK rows and each time their number doubles, up to MOST_ROWS rows or MOST_VALUES values.
 FIRST_LOOK, MOST_ROWS, MOST_VALUES = 64, 1024, 1 << 17

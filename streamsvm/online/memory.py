@@ -100,7 +100,9 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         """Reduce the state to the limits of changed settings."""
 
     def _weight_class(self, label: Any, code: int) -> None:
-        """Set the weight of a new class."""
+        """Set the weight of a new class, for learners with weights by class."""
+        if isinstance(weights := getattr(self, "class_weight", None), dict):
+            self._state.classes[code].weight = weights.get(label, 1.0)
 
     def _check_restored(self, state: State) -> None:
         """Check relations in a restored state that the schema cannot express."""

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Members
-from streamsvm.decide.conformal import Key
+from streamsvm.decide.conformal import Key, Members
 from streamsvm.decide.learner import PredictsSets, answers
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.tables import frame_like, like

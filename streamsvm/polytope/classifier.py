@@ -195,10 +195,6 @@ class CPMClassifier(base.OnlineClassifier):
         check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
 
-    def _weight_class(self, label: Any, code: int) -> None:
-        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
-        self._state.classes[code].weight = weights.get(label, 1.0)
-
     # Several passes ----------------------------------------------------------------------------------------------
 
     @locked

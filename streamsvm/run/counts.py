@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models.codec import Stateful
 
 ALARMS = (0.01, 0.05)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.features.rows import Floats, Ints
 from streamsvm.models.archive import whole
 from streamsvm.models.codec import State, Stateful
 from streamsvm.run.counts import MOST_RANKED, Curve, Ranking

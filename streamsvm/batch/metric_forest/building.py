@@ -7,7 +7,6 @@ a temporary file of blocks, so building takes twice the space of the index.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.utils.extmath import row_norms
 
 from connectors.events import SparseRows
+from connectors.outputs.results import sync_directory
 from streamsvm.batch.matrix import Floats, Ints, bytes_of, stack
 from streamsvm.batch.metric_forest.blocks import (
     LEAF_BYTES,
@@ -202,7 +202,7 @@ def build(
             index, n_leaves = _write_rows(work, dealer, Grove(rng), n_sample)
             write_index(work, index, n_leaves, header)
         work.rename(path)
-        _sync_folder(path.parent)
+        sync_directory(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -266,14 +266,6 @@ def _resized(X: Any, d: int) -> Any:
     wider = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], d), copy=False)
     wider.has_canonical_format = True
     return wider
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def complete_rows(
