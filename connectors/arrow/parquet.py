@@ -70,8 +70,12 @@ class ParquetSource(ArrowRows):
     def _batches(self) -> Iterator[Batch]:
         columns = self._columns.names_read
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
-        for number, skip in self._groups_left():
+        start = 0
+        for number in range(self._file.num_row_groups):
             about = self._file.metadata.row_group(number)
+            skip, start = self._row - start, start + about.num_rows  # the rows that were read before
+            if skip >= about.num_rows:
+                continue
             n = max(1, min(read, _READ_BYTES * about.num_rows // max(about.total_byte_size, 1)))
             try:
                 for part in self._file.iter_batches(n, row_groups=[number], columns=columns):
@@ -81,16 +85,6 @@ class ParquetSource(ArrowRows):
                     yield from self._split(part, first)
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
-
-    def _groups_left(self) -> list[tuple[int, int]]:
-        """Return the row groups that are not completely read, with the rows to skip in each."""
-        left, start = [], 0
-        for number in range(self._file.num_row_groups):
-            size = self._file.metadata.row_group(number).num_rows
-            if start + size > self._row:
-                left.append((number, max(0, self._row - start)))
-            start += size
-        return left
 
     def recall(self, position: Position) -> None:
         """Restore the types of columns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import logging
@@ -166,10 +165,9 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
     if key == "api_version":
         return tuple(int(part) for part in value.split(".") if part.isdecimal())
     if isinstance(default, int | float) or key.endswith("_bytes"):
-        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            number = ast.literal_eval(value)
-            if isinstance(number, int | float):
-                return number
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+            return int(number) if int(number) == number else number
         raise ConnectorError(f"{name}: option `{key}` must be a number, got {value!r}", "value", option=key)
     return value
 

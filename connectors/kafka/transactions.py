@@ -278,22 +278,17 @@ class Transactions:
 
     def _check_topics(self) -> None:
         """Raise ConnectorError if a topic was deleted."""
-        source = self.mark.topic
-        sinks = self.limits.by_topic
+        source, sinks = self.mark.topic, self.limits.by_topic
         gone = self.brokers.gone(sinks if source is None else [*sinks, source])
         if gone is None:
             return
+        way = "create it again and start the run again, which goes on from its checkpoint where it has one"
         if gone not in sinks:
-            raise ConnectorError(
-                f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, no longer exists; what "
-                "was learned is in the checkpoint or the saved model. Where it is recreated, start over with --reset",
-                "deleted",
+            way = (
+                "what was learned is in the checkpoint or the saved model. If it is recreated, start over with --reset"
             )
-        raise ConnectorError(
-            f"{self.name}: results cannot be written: the topic {gone!r} no longer exists; create it again and "
-            "start the run again, which goes on from its checkpoint where it has one",
-            "deleted",
-        )
+        what = f"the topic {gone!r} {'' if gone in sinks else 'of the events '}no longer exists; {way}"
+        raise ConnectorError(f"{self.name}: results cannot be written: {what}", "deleted")
 
     def hurry(self) -> None:
         """Set a short deadline for brokers, because the run is ending."""
