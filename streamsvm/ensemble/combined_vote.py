@@ -11,6 +11,10 @@ The probabilities of the votes are mixed. The weights of the mixture are posteri
 probability of a switch (fixed share), so the log loss of the mixture is close to that of the best vote. While a vote
 has a higher recent accuracy than the mixture, its class takes the largest probability.
 
+With late labels, likelihoods are those of predictions that are a delay old, and all labels of a delay judge about the
+same votes. They count as FEW_LATE independent labels: the likelihoods of the votes are raised to the power
+FEW_LATE / delay. A vote must have been more accurate than the mixture by LATE_ADVANTAGE.
+
 Notes
 -----
 Products of experts with learned exponents, as in data compression: M. Mahoney, "Adaptive weighing of context models for
@@ -39,6 +43,8 @@ VOTES = MIXTURE = STACKED + len(STEPS)
 POOL_RATE, LEAST_POOLED = 0.03, 1e-5
 # Number of labels over which the accuracies average, and the number of errors they start with.
 WINDOW, CAUTION = 3000.0, 30.0
+# With late labels, a delay has FEW_LATE independent labels, and a vote replaces the mixture by this gain in accuracy.
+FEW_LATE, LATE_ADVANTAGE = 5.0, 0.003
 _SHARE = (0.0, 1.0)
 
 COMBINATION = Schema(
@@ -54,6 +60,9 @@ COMBINATION = Schema(
         "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=_SHARE),
         "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=_SHARE),
         "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "advantage": Number(
+            "least gain in accuracy for a vote to replace the mixture", start=1.0 / WINDOW, saved=True, bounds=_SHARE
+        ),
         "others": Number(
             "number of equally likely classes that the last class stands for; its probability is their sum, its "
             "logarithm that of one",
@@ -136,8 +145,8 @@ def stack(state, n):
 
 @inlined
 def most_accurate(state):
-    """Return the index of the most accurate answer, that of the mixture unless a vote was right once more."""
-    accuracies, best, least = state.accuracies, MIXTURE, state.accuracies[MIXTURE] + 1.0 / WINDOW
+    """Return the index of the most accurate answer, that of the mixture unless a vote is better by `advantage`."""
+    accuracies, best, least = state.accuracies, MIXTURE, state.accuracies[MIXTURE] + state.advantage
     for j in range(VOTES):
         if accuracies[j] > least:
             best, least = j, accuracies[j]
@@ -158,6 +167,7 @@ def learn_combination(state, n, label):
     for j in range(VOTES):
         state.by_votes[j] = state.probas[j, label]
     state.n_learned += 1
+    state.advantage = 1.0 / WINDOW
     for j in range(VOTES + 1):
         follow_answer(state, j, state.answers[j] == label)
     follow_probabilities(state)

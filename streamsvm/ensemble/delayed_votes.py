@@ -1,6 +1,6 @@
 """Answers at prediction time, kept until a late label arrives.
 
-The *memory* of an event is an int64 array. It starts with what `label_autocorrelation.remember` writes, followed by the
+The *memory* of an event is an int64 array. It starts with what `label_memories.remember` writes, followed by the
 number of events learned before the prediction. Then come the *answers*: the classes named by the experts, by what label
 autocorrelation compares, by the votes and their mixture, and by the prediction before and after `late_mixture`. Each
 element stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from streamsvm.core.jit import inlined
 from streamsvm.ensemble.combined_vote import VOTES
-from streamsvm.ensemble.label_autocorrelation import ANSWERS, MEMORY
+from streamsvm.ensemble.label_baselines import ANSWERS
+from streamsvm.ensemble.label_memories import MEMORY
 
 # Index of the number of learned events in a memory, and of the first answer.
 SEEN, FIRST = MEMORY, MEMORY + 1

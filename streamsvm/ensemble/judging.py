@@ -6,7 +6,7 @@ import math
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW
-from streamsvm.core.math import exp_below
+from streamsvm.core.math import exp_below, log_of
 from streamsvm.ensemble.blend import (
     BLOCK,
     FORGOTTEN,
@@ -18,21 +18,29 @@ from streamsvm.ensemble.blend import (
     VOTE_INVERSE_TEMPERATURE,
 )
 from streamsvm.ensemble.combined_vote import (
+    FEW_LATE,
+    LATE_ADVANTAGE,
     VOTES,
     follow_answer,
     follow_probabilities,
     learn_combination,
     plain_logs,
 )
-from streamsvm.ensemble.delayed_votes import kept_answer, kept_confidence, kept_likelihood
+from streamsvm.ensemble.delayed_votes import SEEN, kept_answer, kept_confidence, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
-    ANSWERS,
-    BY_SEASON,
     learn_answer,
     learn_autocorrelation,
-    learn_remembered,
 )
-from streamsvm.ensemble.late_mixture import learn_late
+from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON
+from streamsvm.ensemble.label_memories import learn_remembered
+from streamsvm.ensemble.late_mixture import (
+    BY_LATE_FREQUENCY,
+    BY_LATE_LAST,
+    BY_LATE_SEASON,
+    BY_P,
+    BY_POOL,
+    learn_late,
+)
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.ensemble.notes import LAGS
 from streamsvm.online.batch import late_at
@@ -63,7 +71,7 @@ def count(state, block, batch, label, k):
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise(state.calibration, voted, place, plain)
             if row.late > 0:
-                learn_kept_combination(state, batch.memories[late], label)
+                learn_kept_combination(state, batch.memories[late], label, row.seen - batch.memories[late, SEEN])
             else:
                 learn_combination(state.combination, voted, place)
     if state.uses_autocorrelation:
@@ -155,8 +163,11 @@ def judge_kept(state, memory, label):
 
 
 @kernel
-def learn_kept_combination(state, memory, label):
-    """Update the combined vote with the answers and confidences stored when the event was predicted."""
+def learn_kept_combination(state, memory, label, delay):
+    """Update the combined vote with the answers and confidences stored when the event was predicted.
+
+    `delay` is the number of events learned since then.
+    """
     n, n_experts, combination = state.n_classes, state.experts.size, state.combination
     first = n_experts + ANSWERS
     if kept_answer(memory, first) < 0:
@@ -166,8 +177,10 @@ def learn_kept_combination(state, memory, label):
         combination.by_experts[h] = kept_likelihood(memory, n_experts, h, is_right, n)
     for j in range(VOTES):
         is_right = kept_answer(memory, first + j) == label
-        combination.by_votes[j] = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
+        likelihood = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
+        combination.by_votes[j] = exp_below(min(FEW_LATE / delay, 1.0) * log_of(likelihood))
     combination.n_learned += 1
+    combination.advantage = LATE_ADVANTAGE
     for j in range(VOTES + 1):
         follow_answer(combination, j, kept_answer(memory, first + j) == label)
     follow_probabilities(combination)
@@ -188,11 +201,20 @@ def learn_kept_mixture(state, memory, n, place):
 
     The label is at position `place` of the n classes voted on.
     """
-    labels, first = state.autocorrelation, state.experts.size + ANSWERS + VOTES + 1
-    named, named_late = kept_answer(memory, first), kept_answer(memory, first + 1)
-    if 0 <= named < state.n_classes and named_late >= 0:
-        places = n, place, place_of(state, named), place_of(state, named_late)
-        confidence = kept_confidence(memory, state.experts.size, state.experts.size + VOTES)
-        last = place_of(state, memory[0]) if memory[0] >= 0 else -1
+    labels, n_experts = state.autocorrelation, state.experts.size
+    named, late = labels.late_named, n_experts + ANSWERS + VOTES + 1
+    named[BY_P], named[BY_POOL] = kept_place(state, memory, late), kept_place(state, memory, late + 1)
+    named[BY_LATE_LAST] = kept_place(state, memory, n_experts + BY_LAST)
+    named[BY_LATE_SEASON] = kept_place(state, memory, n_experts + BY_SEASON)
+    named[BY_LATE_FREQUENCY] = kept_place(state, memory, n_experts + BY_FREQUENCY)
+    if named[BY_P] >= 0:
+        labels.confidence = kept_confidence(memory, n_experts, n_experts + VOTES)
         delay = labels.n_learned - min(max(memory[LAGS], 0), labels.n_learned)
-        learn_late(labels, places, last, confidence, delay, max(state.n_late, 1))
+        learn_late(labels, place, n, delay, max(state.n_late, 1))
+
+
+@inlined
+def kept_place(state, memory, i):
+    """Return the position of answer i of a memory among the classes voted on, or -1."""
+    answer = kept_answer(memory, i)
+    return place_of(state, answer) if 0 <= answer < state.n_classes else -1

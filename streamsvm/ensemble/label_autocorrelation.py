@@ -31,19 +31,7 @@ In the first case the event was predicted again, and the older note is obsolete.
 an equal row waits for its own label, and the oldest note applies. The decayed share `distinct` of the second case
 decides.
 
-A caller that stores events until their labels arrive can store a *memory* with each: the previous labels, the number
-of labels learned, and the number of earlier memories. Then no notes are made, and labels may arrive in any order.
-
-Seasons with late labels
-------------------------
-With memories, a season is found among the labels in the order of their arrival. The label one season ago is the last
-known label of the same phase. The phase follows from the number of memories since the event of the last label, divided
-by the recent number of memories per label.
-
-Events predicted before the first label have no stored answers, so nothing is known of predictions for a whole delay.
-During this time the season counts as more accurate than the vote if the label of the first season in the history names
-more labels than the current vote. The current vote has the advantage that it knows all other labels, and the first
-season is the most distant one. Later the stored answers decide.
+A caller that stores events until their labels arrive can store a memory with each, see `label_memories`.
 
 Weight of the lift
 ------------------
@@ -69,11 +57,17 @@ from streamsvm.core.math import log_of, most_loss
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.ensemble import label_baselines, late_mixture
 from streamsvm.ensemble.label_baselines import (
+    ANSWERS,
+    BY_EXPECTED,
+    BY_FREQUENCY,
+    BY_LAST,
+    BY_MIXTURE,
+    BY_SEASON,
+    BY_VOTE,
     append_label,
     context,
     count_label,
     expect,
-    first_season_label,
     follow_shares,
     lead,
     learn_shares,
@@ -83,12 +77,10 @@ from streamsvm.ensemble.label_baselines import (
     share_of,
 )
 from streamsvm.ensemble.late_mixture import RUN_RATE, mix_late
-from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, recall
+from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, n_before, recall, same_labels
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
-# Number of elements that `remember` writes to a memory.
-MEMORY = LAGS + 2
 LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
 # Label autocorrelation counts as used if it reduces the log loss by at least this amount.
@@ -98,21 +90,17 @@ VOTE, CORRECTED, EXPECTED, POOL = range(4)
 MIXED = 4
 # Rate of the weights of the pool, and their least value.
 POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
-# The answers that are compared. Accuracies average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION
+# Accuracies of the answers average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION
 # answers had been wrong. An answer replaces that of the mixture if it was right once more within the window.
-BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
-ANSWERS = 7
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
 # Least gain in accuracy for an answer to replace the vote under late labels, and rate of the share of late labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
-# Upper bound of the accuracy of the season before any stored answer has been judged.
-FIRST_GAIN = 0.05
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
 # Upper bound of `reach`, and its decay per label.
 MOST_REACH, REACH_DECAY = 8.0, 0.998
-# Rate of the number of memories per label, and its upper bound.
-STRIDE_RATE, MOST_STRIDE = 0.02, 16.0
+# Upper bound of the number of memories per label.
+MOST_STRIDE = 16.0
 _LOSS = (0.0, most_loss(LEAST_BY_VOTE))
 _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Schema(
@@ -320,7 +308,8 @@ def learn_autocorrelation(state, key, n, label, place):
         if at >= 0 and not same_labels(state, at):
             revise(state, state.noted[at], n)
         learn_mixture(state, state.noted[at] if at >= 0 else state.recent, n, place)
-        learn_answers(state, place)
+        for i in range(ANSWERS):
+            learn_answer(state, i, state.answers[i] == place)
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
     else:
@@ -331,18 +320,6 @@ def learn_autocorrelation(state, key, n, label, place):
     elif at == UNKNOWN:
         state.n_lost -= 1
     follow(state, key, label, made, made)
-
-
-@inlined
-def n_before(state, at):
-    """Return the number of earlier notes made after the same number of labels."""
-    n, made, slot = 0, state.made[at], at
-    while slot != state.oldest:
-        slot = (slot + NOTES - 1) % NOTES
-        if state.made[slot] != made:
-            break
-        n += 1
-    return float(n)
 
 
 @inlined
@@ -364,84 +341,6 @@ def revise(state, labels, n):
     find_lift(state, labels, n)
     combine(state, n)
     mix(state, labels, n)
-
-
-@kernel
-def remember(state, memory):
-    """Write the previous labels, the number of learned labels and that of earlier memories to a memory."""
-    for k in range(LAGS):
-        memory[k] = state.recent[k]
-    memory[LAGS], memory[LAGS + 1] = state.n_learned, state.n_remembered
-    state.n_remembered += 1
-    state.n_fresh = min(state.n_fresh + 1, NOTES)
-
-
-@inlined
-def is_current(state):
-    """Return whether the last label is recent enough to be informative.
-
-    It counts the predictions made with memories since that label.
-    """
-    return state.n_fresh < NOTES
-
-
-@kernel
-def learn_remembered(state, memory, key, n, label, place, ago):
-    """Learn the label of an event that was predicted with this memory.
-
-    `ago` is the label one season ago, as stored at the prediction. The other arguments are as for
-    `learn_autocorrelation`. Named classes are the current ones, because a memory contains only labels.
-    """
-    made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
-    if n >= 2 and place < n:
-        state.ago = ago if made > 0 else first_season_label(state)
-        revise(state, memory, n)
-        learn_mixture(state, memory, n, place)
-        if made == 0:
-            judge_season(state, place)
-    count_label(state, memory, label, LAGS)
-    follow_memories(state, memory[LAGS + 1] + 1)
-    follow(state, key, label, made, state.n_learned)
-
-
-@inlined
-def follow_memories(state, n):
-    """Update the number of memories up to the event of the last label, and their number per label."""
-    n = max(min(n, state.n_remembered), state.n_followed)
-    if state.n_followed > 0:
-        step = min(max(float(n - state.n_followed), 1.0), MOST_STRIDE)
-        state.stride += STRIDE_RATE * (step - state.stride)
-    state.n_followed = n
-
-
-@inlined
-def n_waiting(state):
-    """Return the number of labels expected between the last label and that of an event predicted now.
-
-    It is smaller than the number of memories where events are predicted several times, or some never get a label.
-    """
-    return (state.n_remembered - state.n_followed) // int(state.stride + 0.5)
-
-
-@inlined
-def judge_season(state, place):
-    """Let the accuracy of the label one season ago be its gain over the current vote, at most FIRST_GAIN.
-
-    This applies to events predicted before the first label, which have no stored answers.
-    """
-    answers = state.answers
-    gain = (1.0 if answers[BY_SEASON] == place else 0.0) - (1.0 if answers[BY_VOTE] == place else 0.0)
-    state.season_gain += answer_rate(state) * (gain - state.season_gain)
-    state.accuracies[BY_SEASON] = min(max(state.season_gain, 0.0), FIRST_GAIN)
-
-
-@inlined
-def same_labels(state, at):
-    """Return whether the labels of a note are the current ones."""
-    same = True
-    for k in range(LAGS):
-        same &= state.noted[at, k] == state.recent[k]
-    return same
 
 
 @kernel
@@ -478,13 +377,6 @@ def learn_exponent(state, n, label):
     state.inverse_temperature = calibrated(state.inverse_temperature, logs, corrected, n, label)
     exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, corrected, n, label)
     state.exponent = min(max(exponent, 0.0), MOST_EXPONENT)
-
-
-@kernel
-def learn_answers(state, place):
-    """Update the accuracies of the answers with the position of the right class."""
-    for i in range(ANSWERS):
-        learn_answer(state, i, state.answers[i] == place)
 
 
 @inlined

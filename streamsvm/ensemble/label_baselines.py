@@ -47,6 +47,9 @@ LIKELY = 1.0 / 16.0
 # The predictors.
 CONTEXTS, LAST, LAST_EVENLY, SEASON = range(4)
 PREDICTORS = 4
+# The answers whose accuracies are compared.
+BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
+ANSWERS = 7
 # Probability per label that another predictor becomes the best one, and decay of the counts of repeated labels.
 SWITCH_RATE, REPEAT_DECAY = 3e-4, 0.9995
 # The class of a better answer gets a probability that is larger by this share.
@@ -144,9 +147,14 @@ def find_frequencies(state, n):
 
 @inlined
 def back_off(state, row, n, frequencies):
-    """Interpolate the frequencies with one row of counts."""
-    tally, one = state.tally, state.increment
-    share = 1.0 / take_counts(state, row, n)
+    """Interpolate the frequencies with one row of `counts`."""
+    interpolate(state, state.counts[row], state.increment, n, frequencies)
+
+
+@inlined
+def interpolate(state, counts, one, n, frequencies):
+    """Interpolate the frequencies with counts of all classes, of which a label adds `one`."""
+    tally, share = state.tally, 1.0 / take_counts(state, counts, one, n)
     for c in range(n):
         frequencies[c] = (tally[c] + one * frequencies[c]) * share
 
@@ -178,24 +186,24 @@ def context(labels, k):
 
 
 @inlined
-def take_counts(state, row, n):
-    """Write a row of counts of the n classes voted on to `tally`.
+def take_counts(state, counts, one, n):
+    """Write the counts of the n classes voted on to `tally`, of which a label adds `one`.
 
     Returns
     -------
     float
         The sum of the counts plus one count.
     """
-    counts, tally, total, n_named = state.counts, state.tally, state.increment, state.n_named
+    tally, total, n_named = state.tally, one, state.n_named
     if n_named == 0:
         for c in range(n):
-            tally[c] = counts[row, c]
+            tally[c] = counts[c]
             total += tally[c]
         return total
-    others = sum_of(counts[row], 0, n - 1 + n_others(state, n))
+    others = sum_of(counts, 0, n - 1 + n_others(state, n))
     total += others
     for i in range(n_named):
-        tally[i] = counts[row, state.named[i]]
+        tally[i] = counts[state.named[i]]
         others -= tally[i]
     if n_named < n:
         tally[n_named] = max(others, 0.0)

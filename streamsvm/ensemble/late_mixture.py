@@ -1,18 +1,23 @@
-"""Mixture of a prediction whose labels are late with three baselines.
+"""Mixture of a prediction whose labels are late with four baselines.
 
 Where labels persist about as long as they are late, an ensemble is almost certain of a class of the past. Its log loss
 is then several times that of the class frequencies, and its accuracy below that of the last known label. Predictions p
-are therefore combined with a pool,
+are therefore combined with a pool of p, the class frequencies, the last known label, the label one season ago and equal
+probabilities. The weights of the pool follow the likelihoods of its parts (online expectation maximisation). The
+mixture is (1 - s) p + s pool. The share s is 1 / (1 + exp(-a)), where a is the recent advantage of the pool over p in
+log loss, with a least gain LEAST_GAIN per label, summed over independent labels.
 
-    (1 - s) p + s (w_0 p + w_1 (class frequencies) + w_2 (last known label) + w_3 (equal probabilities)).
+Labels of one run are not independent, and feedback arrives only after the delay. The unit of evidence is therefore the
+smaller of the delay and the mean run of equal labels. The averages cover a number of delays.
 
-The weights w of the pool follow the likelihoods that its parts had when the event was predicted (online expectation
-maximisation). The share s is 1 / (1 + exp(-a)), where a is the recent advantage of the pool over p in log loss, with
-a least gain LEAST_GAIN per label, summed over independent labels. Labels of one run are not independent, and feedback
-arrives only after the delay. The unit of evidence is therefore the smaller of the delay and the mean run of equal
-labels, and the averages cover WINDOW delays.
+Parts are judged by what was known at the prediction. Of p, that is its class and the probability of this class. Other
+classes share the rest in proportion to their frequencies, in the pool as well. Frequencies at the prediction are not
+stored: those known now would include the label itself and its run. Copies of the frequencies are therefore made once
+per delay, and the copy before the last judges. The frequencies average over FREQUENCY_WINDOW delays.
 
-The class named by the mixture replaces that of p unless p has been more accurate by CLASS_MARGIN.
+The class is that of p, or of the mixture if the pool has an advantage, unless another of these or a baseline was right
+more often. The *lead* of an answer is its number of right labels in units of evidence, relative to the best answer and
+at least -MOST_LEAD.
 
 Notes
 -----
@@ -26,27 +31,47 @@ from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class
 from streamsvm.core.math import exp_below, log_of, most_loss
 from streamsvm.core.schema import Array, Number, SchemaEntry, i64
-from streamsvm.ensemble.label_baselines import find_frequencies, n_others, place_in
+from streamsvm.ensemble.label_baselines import (
+    BY_FREQUENCY,
+    BY_LAST,
+    BY_SEASON,
+    LARGE,
+    interpolate,
+    lead,
+    n_others,
+    spread_evenly,
+)
+from streamsvm.features.scaler import MOST_EVENTS
 
 # Parts of the pool, and their initial and least weights.
-PREDICTED, FREQUENCIES, LAST, EVENLY = range(4)
-PARTS = 4
+PREDICTED, FREQUENCIES, LAST, AGO, EVENLY = range(5)
+PARTS = 5
 WEIGHT_AT_FIRST, LEAST_WEIGHT = 1.0 / PARTS, 1e-3
 # Probability that the last label leaves to all classes together.
 SPREAD = 1e-3
-# Averages start as if over CAUTION units, and are over at most WINDOW delays of at least LEAST_DELAY labels.
-CAUTION, WINDOW, LEAST_DELAY = 5, 20, 10
+# The weights start as if over CAUTION units and have RATE times the rate of a mean over at most WEIGHT_WINDOW delays.
+CAUTION, RATE, WEIGHT_WINDOW = 5, 2.0, 400
+# The gain averages over at most WINDOW delays, the frequencies over FREQUENCY_WINDOW delays or more labels.
+WINDOW, FREQUENCY_WINDOW, LEAST_FREQUENCY_WINDOW = 20, 20, 1000
+LEAST_DELAY = 10
 # Least number of labels in a unit of evidence, and rate of the share of labels that differ from the one before.
 LEAST_UNIT, RUN_RATE = 2.0, 1e-3
-# Least gain in log loss per label for the pool to count as better, and bound of its advantage.
-LEAST_GAIN, MOST_ADVANTAGE = 0.03, 5.0
-CLASS_MARGIN = 0.005
+# Least gain in log loss per label for the pool to count as better, bound of its advantage, and its first value.
+LEAST_GAIN, MOST_ADVANTAGE, FIRST_ADVANTAGE = 0.03, 5.0, -3.0
+# Answers whose classes are compared, and largest distance of their leads. The usual answer is replaced by one that is
+# ahead of it by LEAST_LEAD.
+BY_P, BY_POOL, BY_LATE_LAST, BY_LATE_SEASON, BY_LATE_FREQUENCY = range(5)
+LATE_ANSWERS, MOST_LEAD, LEAST_LEAD = 5, 40.0, 0.5
+# Rows of counts: those known now, and two copies.
+KNOWN, COPIED, JUDGING = range(3)
+COUNTED = 3
 _SHARE = (0.0, 1.0)
 _MOST_GAIN = most_loss(LEAST_BY_VOTE) + LEAST_GAIN
+_COUNTS = (0.0, MOST_EVENTS * LARGE)
 FIELDS: dict[str, SchemaEntry] = {
     "late_weights": Array(
         ("parts",),
-        "weights of prediction, class frequencies, last label and equal probabilities in the pool",
+        "weights of prediction, class frequencies, last label, season and equal probabilities in the pool",
         start=WEIGHT_AT_FIRST,
         saved=True,
         bounds=_SHARE,
@@ -58,99 +83,163 @@ FIELDS: dict[str, SchemaEntry] = {
         saved=True,
         bounds=(-MOST_ADVANTAGE, MOST_ADVANTAGE),
     ),
-    "late_accuracies": Array(
-        ("late_answers",), "decayed accuracies of the prediction and of the mixture", saved=True, bounds=_SHARE
+    "late_leads": Array(
+        ("late_answers",),
+        "leads of prediction, mixture, last label, season and most frequent class over the best of them",
+        saved=True,
+        bounds=(-MOST_LEAD, 0.0),
     ),
+    "late_increment": Number("increment of a late count", start=1.0, saved=True, bounds=(1.0, LARGE)),
+    "late_counts": Array(
+        ("counted", "classes"), "decayed counts of labels, now and once per delay", saved=True, bounds=_COUNTS
+    ),
+    "late_copied": Number("number of labels at the last copy", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+    "late_base": Array(("classes",), "class frequencies of the late counts"),
     "change_rate": Number(
         "decayed share of labels that differ from the one before", start=1.0, saved=True, bounds=_SHARE
     ),
-    "named_first": Number("most probable class of the current event, as position", i64),
-    "confidence": Number("its probability, without the pool"),
-    "named_late": Number("most probable class of the mixture, as position", i64),
+    "confidence": Number("probability of the most probable class of the current event, without the pool"),
+    "late_named": Array(("late_answers",), "positions of the answers for the current event, or -1", i64, start=-1),
 }
 
 
 @inlined
-def find_part(state, part, c, last, n):
-    """Return the probability that a baseline gives to the class at position c, one of n.
-
-    `last` is the position of the last known label, or -1.
-    """
-    if part == FREQUENCIES:
-        return state.base[c]
-    others = n_others(state, n)
-    evenly = (float(others) if c == n - 1 else 1.0) / (n - 1 + others)
-    if part == EVENLY or last < 0:
-        return evenly
-    return SPREAD * evenly + (1.0 - SPREAD if last == c else 0.0)
+def find_late_frequencies(state, row, n):
+    """Write the class frequencies of one row of late counts to `late_base`."""
+    spread_evenly(state, n, state.late_base)
+    interpolate(state, state.late_counts[row], state.late_increment if row == KNOWN else 1.0, n, state.late_base)
 
 
 @inlined
-def find_pooled(state, likelihood, c, last, n):
-    """Return the probability of the pool for a class, given that of the prediction."""
-    total = state.late_weights[PREDICTED] * likelihood
-    for part in range(FREQUENCIES, PARTS):
-        total += state.late_weights[part] * find_part(state, part, c, last, n)
-    return total
+def predicted_share(state, best, confidence, c):
+    """Return the probability of the class at position c, if only that of the most probable class is known."""
+    if c == best:
+        return confidence
+    return (1.0 - confidence) * state.late_base[c] / max(1.0 - state.late_base[best], LEAST_BY_VOTE)
+
+
+@inlined
+def find_part(state, part, c, n):
+    """Return the probability that a part of the pool gives to the class at position c, one of n."""
+    named = state.late_named
+    if part == PREDICTED:
+        return predicted_share(state, named[BY_P], state.confidence, c)
+    if part == FREQUENCIES:
+        return state.late_base[c]
+    place = named[BY_LATE_LAST] if part == LAST else named[BY_LATE_SEASON]
+    others = n_others(state, n)
+    evenly = (float(others) if c == n - 1 else 1.0) / (n - 1 + others)
+    if part == EVENLY or place < 0:
+        return evenly
+    return SPREAD * evenly + (1.0 - SPREAD if place == c else 0.0)
+
+
+@inlined
+def find_pooled(state, c, n):
+    """Return the probability of the pool for a class."""
+    total = 0.0
+    for part in range(PARTS):
+        total += state.late_weights[part] * find_part(state, part, c, n)
+    return max(total, LEAST_BY_VOTE)
 
 
 @kernel
 def mix_late(state, n, proba):
-    """Replace the probabilities of n classes by the mixture if most labels are late, and note the most probable class.
+    """Replace the probabilities of n classes by the mixture if most labels are late, and note the answers.
 
     Without evidence for the pool, as before the first late label, the probabilities stay.
     """
-    n_named = state.n_named if state.n_named > 0 else n
+    n_named, named, answers = state.n_named if state.n_named > 0 else n, state.late_named, state.answers
     best = best_class(proba, 0, n_named)
-    state.named_first, state.confidence, state.named_late = best, proba[best], best
-    if state.late <= 0.5 or state.late_advantage <= -MOST_ADVANTAGE:
+    named[BY_P], named[BY_POOL], state.confidence = best, best, proba[best]
+    named[BY_LATE_LAST], named[BY_LATE_SEASON] = answers[BY_LAST], answers[BY_SEASON]
+    named[BY_LATE_FREQUENCY] = answers[BY_FREQUENCY]
+    if state.late <= 0.5:
         return
-    find_frequencies(state, n)
-    last = place_in(state, state.recent[0], n)
-    # exp(-a) by a function of negative numbers.
-    share = 1.0 / (1.0 + exp_below(-MOST_ADVANTAGE - state.late_advantage) / exp_below(-MOST_ADVANTAGE))
-    for c in range(n):
-        proba[c] += share * (find_pooled(state, proba[c], c, last, n) - proba[c])
-    state.named_late = largest = best_class(proba, 0, n_named)
-    if state.late_accuracies[0] > state.late_accuracies[1] + CLASS_MARGIN:
-        proba[largest], proba[best] = proba[best], proba[largest]
+    if state.late_advantage > -MOST_ADVANTAGE:
+        find_late_frequencies(state, KNOWN, n)
+        # exp(-a) by a function of negative numbers.
+        share = 1.0 / (1.0 + exp_below(-MOST_ADVANTAGE - state.late_advantage) / exp_below(-MOST_ADVANTAGE))
+        for c in range(n):
+            proba[c] += share * (find_pooled(state, c, n) - proba[c])
+        named[BY_POOL] = best_class(proba, 0, n_named)
+    lead(proba, named[leading_answer(state)], named[BY_POOL])
+
+
+@inlined
+def leading_answer(state):
+    """Return the answer with the largest lead.
+
+    That is p, or the mixture if the pool has an advantage, unless another answer is ahead by LEAST_LEAD.
+    """
+    leads, best = state.late_leads, BY_POOL if state.late_advantage > 0.0 else BY_P
+    least = leads[best] + LEAST_LEAD
+    for i in range(LATE_ANSWERS):
+        if state.late_named[i] >= 0 and leads[i] > least:
+            best, least = i, leads[i]
+    return best
 
 
 @kernel
-def learn_late(state, places, last, confidence, delay, n_late):
+def learn_late(state, place, n, delay, n_late):
     """Learn the label of an event that was predicted before the last label.
+
+    `late_named` and `confidence` must be those of the prediction.
 
     Parameters
     ----------
-    places
-        Number of classes, and positions of the label, of the class of the prediction and of the class of the mixture.
-    last
-        Position of the last label known at the prediction, or -1.
-    confidence
-        Probability that the prediction, without the pool, gave to the class it named.
+    place
+        Position of the label.
+    n
+        Number of classes.
     delay
         Number of labels learned since the prediction.
     n_late
         Number of labels that arrived late, including this one.
     """
-    n, place, named, named_late = places
     delay, weights, total = max(delay, LEAST_DELAY), state.late_weights, 0.0
     unit = max(min(delay, 1.0 / max(state.change_rate, RUN_RATE)), LEAST_UNIT)
-    rate = 1.0 / min(n_late + CAUTION * unit, WINDOW * delay)
-    state.late_accuracies[0] += rate * ((1.0 if named == place else 0.0) - state.late_accuracies[0])
-    state.late_accuracies[1] += rate * ((1.0 if named_late == place else 0.0) - state.late_accuracies[1])
-    likelihood = confidence
-    if named != place:
-        likelihood = (1.0 - confidence) * state.base[place] / max(1.0 - state.base[named], LEAST_BY_VOTE)
-    likelihood = max(likelihood, LEAST_BY_VOTE)
-    pooled = find_pooled(state, likelihood, place, last, n)
+    follow_leads(state, place, unit)
+    find_late_frequencies(state, JUDGING, n)
+    pooled = find_pooled(state, place, n)
+    likelihood = max(find_part(state, PREDICTED, place, n), LEAST_BY_VOTE)
     n_averaged = min(float(n_late), float(WINDOW * delay))
     state.late_gain += (log_of(pooled) - log_of(likelihood) - LEAST_GAIN - state.late_gain) / n_averaged
-    advantage = state.late_gain * n_averaged / unit
+    advantage = FIRST_ADVANTAGE + state.late_gain * n_averaged / unit
     state.late_advantage = min(max(advantage, -MOST_ADVANTAGE), MOST_ADVANTAGE)
+    rate = min(RATE / min(n_late + CAUTION * unit, WEIGHT_WINDOW * delay), 1.0 / (CAUTION * unit))
     for part in range(PARTS):
-        p = likelihood if part == PREDICTED else find_part(state, part, place, last, n)
+        p = find_part(state, part, place, n)
         weights[part] = max(weights[part] + rate * weights[part] * (p / pooled - 1.0), LEAST_WEIGHT)
         total += weights[part]
     for part in range(PARTS):
         weights[part] /= total
+
+
+@inlined
+def follow_leads(state, place, unit):
+    """Update the leads with the position of the right class; an answer not given counts as that of the prediction."""
+    leads, named, most = state.late_leads, state.late_named, -2.0 * MOST_LEAD
+    for i in range(LATE_ANSWERS):
+        answer = named[i] if named[i] >= 0 else named[BY_P]
+        leads[i] += (1.0 if answer == place else 0.0) / unit
+        most = max(most, leads[i])
+    for i in range(LATE_ANSWERS):
+        leads[i] = max(leads[i] - most, -MOST_LEAD)
+
+
+@kernel
+def count_late(state, label, delay):
+    """Count a label that arrived `delay` labels after the prediction, and copy the counts once per delay."""
+    counts = state.late_counts
+    if state.n_learned - state.late_copied >= max(delay, LEAST_DELAY):
+        for c in range(counts.shape[1]):
+            counts[JUDGING, c] = counts[COPIED, c]
+            counts[COPIED, c] = counts[KNOWN, c] / state.late_increment
+        state.late_copied = state.n_learned
+    counts[KNOWN, label] += state.late_increment
+    state.late_increment *= 1.0 + 1.0 / max(FREQUENCY_WINDOW * delay, LEAST_FREQUENCY_WINDOW)
+    if state.late_increment > LARGE:
+        for c in range(counts.shape[1]):
+            counts[KNOWN, c] /= state.late_increment
+        state.late_increment = 1.0

@@ -249,10 +249,11 @@ def autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str,
     sizes = {
         "predictors": label_baselines.PREDICTORS,
         "mixed": autocorrelation.MIXED,
-        "answers": autocorrelation.ANSWERS,
+        "answers": label_baselines.ANSWERS,
         "contexts": label_baselines.N_ROWS,
         "notes": min(notes.NOTES, room),
         "parts": late_mixture.PARTS,
-        "late_answers": 2,
+        "late_answers": late_mixture.LATE_ANSWERS,
+        "counted": late_mixture.COUNTED,
     }
     return {name: size * is_used for name, size in sizes.items()} | {"lags": notes.LAGS, "classes": n_classes}

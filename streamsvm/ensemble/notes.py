@@ -93,6 +93,27 @@ def find(state, key, newest):
     return -1
 
 
+@inlined
+def same_labels(state, at):
+    """Return whether the labels of a note are the current ones."""
+    same = True
+    for k in range(LAGS):
+        same &= state.noted[at, k] == state.recent[k]
+    return same
+
+
+@inlined
+def n_before(state, at):
+    """Return the number of earlier notes made after the same number of labels."""
+    n, made, slot = 0, state.made[at], at
+    while slot != state.oldest:
+        slot = (slot + NOTES - 1) % NOTES
+        if state.made[slot] != made:
+            break
+        n += 1
+    return float(n)
+
+
 @kernel
 def drop(state, key):
     """Remove the oldest note of a learned event, and all earlier notes.

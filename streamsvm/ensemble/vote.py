@@ -36,13 +36,10 @@ from streamsvm.ensemble.codes import FIRST_EVENTS, find_codes, observe_codes
 from streamsvm.ensemble.combined_vote import VOTES
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, keep_confidence
 from streamsvm.ensemble.judging import count
-from streamsvm.ensemble.label_autocorrelation import (
-    ANSWERS,
-    is_current,
-    n_waiting,
-    remember,
-    weigh,
-)
+from streamsvm.ensemble.label_autocorrelation import weigh
+from streamsvm.ensemble.label_baselines import ANSWERS
+from streamsvm.ensemble.label_memories import is_current, n_waiting, remember
+from streamsvm.ensemble.late_mixture import BY_P, BY_POOL
 from streamsvm.ensemble.many_classes import best_named, class_at, place_of
 from streamsvm.ensemble.notes import has_room, note, row_key
 from streamsvm.ensemble.probabilities import find_proba
@@ -224,8 +221,8 @@ def remember_votes(state, memory):
         for i in range(ANSWERS):
             keep_answer(memory, n_experts + i, class_at(state, state.autocorrelation.answers[i]))
         first, labels = n_experts + ANSWERS + VOTES + 1, state.autocorrelation
-        keep_answer(memory, first, class_at(state, labels.named_first))
-        keep_answer(memory, first + 1, class_at(state, labels.named_late))
+        keep_answer(memory, first, class_at(state, labels.late_named[BY_P]))
+        keep_answer(memory, first + 1, class_at(state, labels.late_named[BY_POOL]))
         keep_confidence(memory, n_experts, n_experts + VOTES, state.autocorrelation.confidence)
     for j in range(VOTES + 1):
         best = combination.answers[j]
