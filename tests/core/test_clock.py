@@ -55,7 +55,7 @@ def test_compiling_is_in_no_rate_of_a_first_run(tmp_path: Path):
     write_stream(tmp_path / "in.csv", 300)
     CPMClassifier().run_batch([{"warm": 1.0}], [0])
     folder = tmp_path / "cache" / "streamsvm" / cache_folder().name
-    shutil.copytree(cache_folder(), folder, ignore=shutil.ignore_patterns("online.driver.event-*"))
+    shutil.copytree(cache_folder(), folder, ignore=shutil.ignore_patterns("online.driver.drive-*"))
     folder.parent.chmod(0o700)
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--summary", "s.json")
@@ -65,7 +65,7 @@ def test_compiling_is_in_no_rate_of_a_first_run(tmp_path: Path):
     first = json.loads((tmp_path / "s.json").read_text())["process"]
     warm = completed(*asked, cwd=tmp_path, check=True)
     second = json.loads((tmp_path / "s.json").read_text())["process"]
-    assert first["compile_seconds"] > 0.3
+    assert first["compile_seconds"] > 1.0
     assert first["seconds"] < first["compile_seconds"]
     assert first["first_prediction_s"] < first["compile_seconds"]
     assert second["compile_seconds"] == 0.0
