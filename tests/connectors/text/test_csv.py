@@ -135,7 +135,7 @@ lines = st.lists(
         ["1,a,0", "2,b,1", ",,", '3,"c\nc",1', "x,y", "", "oops,a,1", '"', '4,"d",', "5,e,0\r", "\xff,a,1"]
     ),
     max_size=25,
-)
+).filter(lambda body: body.count("\xff,a,1") < 3)  # a file with more of another encoding may be refused
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
