@@ -52,7 +52,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(os.environ["STREAMSVM_WHEEL"]).resolve()
     place = tmp_path_factory.mktemp("compiled")
     shutil.copytree(ROOT, place / "checkout", ignore=NOT_COPIED)
-    modules = r"online\.driver|polytope\.kernels\.(run_event|open)|features\.rows"
+    modules = r"online\.driver|polytope\.kernels\.(run_event|open)|refit\.frozen_models\.build_masks"
     env = {"STREAMSVM_TARGET": TARGET, "STREAMSVM_MODULES": modules}
     run(
         *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", place),
@@ -159,17 +159,15 @@ def test_the_command_line_says_which_code_it_uses(python, tmp_path):
 def test_wrong_arguments_raise_errors(python, tmp_path):
     code = """if True:
         import numpy as np
-        from streamsvm.features import rows
-        order = rows.ENTRY_POINTS["order"].compile()
-        whole, real = np.zeros(2, np.int64), np.zeros(2)
-        strided = np.zeros(4, np.int64)[::2]
-        for arguments in ((whole,), (real,) * 6, (strided, real, whole, whole, real, whole), (1,) * 6):
+        from streamsvm.refit import frozen_models
+        build = frozen_models.ENTRY_POINTS["build_masks"].compile()
+        masks, flags, whole = np.zeros((1, 1), np.uint32), np.zeros(1, bool), np.zeros(1, np.int64)
+        for arguments in ((masks,), (whole,) * 5, (masks, np.zeros(4, np.int64)[::2], flags, whole, whole), (1,) * 5):
             try:
-                order(*arguments)
+                build(*arguments)
             except (TypeError, ValueError, BufferError) as error:
                 print(type(error).__name__)
-        whole = np.array([0, 1])
-        order(whole, real, np.array([0, 2]), whole, real, np.zeros(2, np.int64))
+        build(masks, whole, flags, whole, whole)
     """
     done = asked(python, code, tmp_path)
     assert len(done.stdout.split()) == 4, done.stderr
