@@ -56,8 +56,7 @@ class ArrowRows(RowSource):
         """Yield the events of a record batch from a row on."""
         for start in range(first, len(rows), self._batch_size):
             part = rows.slice(start, self._batch_size)
-            columns = self._columns.flat(part)
-            yield self._columns.batch(columns, len(part), self._next_origins(len(part)), lambda: self._read_position)
+            yield self._next(self._columns.flat(part), len(part))
 
     @property
     def _mark(self) -> Position:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from connectors.columns.typed import TypedColumns
-from connectors.events import Origins, Position
+from connectors.events import Batch, Origins, Position
 from connectors.streams import PrefetchSource
 
 
@@ -29,10 +30,11 @@ class RowSource(PrefetchSource):
         self._row = 0
         self._total = math.inf  # unknown
 
-    def _next_origins(self, n: int) -> Origins:
-        """Count the next n rows as read, and return their origins."""
+    def _next(self, columns: Mapping[str, Any], n: int) -> Batch:
+        """Count the next n rows as read, and return their events."""
         start, self._row = self._row, self._row + n
-        return Origins({self.unit: self.name}, {"row": range(start, self._row)})
+        origins = Origins({self.unit: self.name}, {"row": range(start, self._row)})
+        return self._columns.batch(columns, n, origins, lambda: self._read_position)
 
     @property
     @abstractmethod

@@ -23,6 +23,7 @@ from connectors.columns.cells import Memo
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.errors import ConnectorError
 from connectors.events import Results
+from connectors.text.lines import LineReader
 from connectors.text.opening import open_bytes
 
 _PLACES = frozenset(
@@ -30,7 +31,6 @@ _PLACES = frozenset(
 )
 ALARM = ["time", "events", "since", "kind", "column", "before", "after", "evidence", "relevance"]
 """Columns of an alarm, after the origin of its event."""
-_MOST_BYTES = 1 << 28  # of the first line
 
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
@@ -132,7 +132,8 @@ def _is_void(path: str) -> bool:
 def names_in(path: str) -> list[list[str]]:
     """Return the possible column names of a text file, one list for each format."""
     try:
-        line = _first_line(path)
+        with contextlib.closing(open_bytes(path)) as stream:
+            line = b"".join(LineReader(stream, path).peek(1))
     except ConnectorError:
         return []
     try:
@@ -143,14 +144,6 @@ def names_in(path: str) -> list[list[str]]:
             return [next(csv.reader([text], delimiter=mark), []) for mark in ",\t"]
         return []
     return [list(row)] if isinstance(row, dict) else []
-
-
-def _first_line(path: str) -> bytes:
-    line = b""
-    with contextlib.closing(open_bytes(path)) as stream:
-        while b"\n" not in line and len(line) < _MOST_BYTES and (data := stream.read(0.0)):
-            line += data
-    return line.partition(b"\n")[0]
 
 
 def _names_of_part(path: str) -> list[list[str]]:

@@ -15,7 +15,7 @@ from connectors.columns.roles import Roles
 from connectors.columns.rows import RowSource
 from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
-from connectors.events import BATCH_EVENTS, Batch, Position
+from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options
 
 POLL_S = 1.0
@@ -186,7 +186,7 @@ class SqlSource(RowSource):
                 return
             wake, left = time.monotonic() + self._poll, 1.0
             while left > 0.0:
-                yield Batch({}, [], self._next_origins(0), self._read_position)
+                yield Batch({}, [], Origins({self.unit: self.name}, {"row": range(0)}), self._read_position)
                 left = wake - time.monotonic()
                 time.sleep(max(0.0, min(1.0, left)))
 
@@ -200,9 +200,7 @@ class SqlSource(RowSource):
             end = min(page.n, start + self._batch_size)
             self._last = [values[end - 1] for values in page.cursors] or None
             columns = {name: self._slice(column, start, end) for name, column in page.columns.items()}
-            yield self._columns.batch(
-                columns, end - start, self._next_origins(end - start), lambda: self._read_position
-            )
+            yield self._next(columns, end - start)
 
     def _check_cursor(self, page: Page) -> None:
         """Refuse rows whose values of the cursor are missing or equal."""
