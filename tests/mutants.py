@@ -229,10 +229,11 @@ def interpret() -> None:
     """Import the kernels of the label join as Python functions: to compile a mutant takes up to a minute."""
     from streamsvm.core import access, entry_points, jit, signatures, simd
     from streamsvm.core.state import State, array_address
+    from streamsvm.decide import conformal_kernels
     from streamsvm.ensemble import vote
     from streamsvm.online import driver
 
-    del entry_points, signatures, simd  # imported before the decorators change
+    del conformal_kernels, entry_points, signatures, simd  # imported before the decorators change
     compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil")}
     jit.inlined = jit.kernel = lambda function: function
     jit.jit_holding_gil = lambda function: lambda *given: function(*map(_packed, given))
@@ -243,8 +244,14 @@ def interpret() -> None:
     }
     vars(access).update(own)
     # In the interpreter, attributes of states and records would hide these numbers.
-    bind = State.bind
+    bind, begin = State.bind, State.__init__
+
+    def begin_known(state: Any, *given: Any, **named: Any) -> None:
+        begin(state, *given, **named)
+        _STATES[state.address] = state
+
     for name, hidden in {
+        "__init__": begin_known,
         "n_bytes": property(lambda state: state.number("n_bytes")[()]),
         "bind": lambda state, **arrays: bind(state, **{key: _recorded(array) for key, array in arrays.items()}),
     }.items():
@@ -252,13 +259,18 @@ def interpret() -> None:
     for name in _KERNELS:
         module = importlib.import_module(f"streamsvm.delayed.{name}")
         for entry in module.ENTRY_POINTS.values():
-            entry.compile()
+            vars(entry)["_compiled"] = entry.function
     module.driver, module.vote = (SimpleNamespace(run_rows=each.ENTRY_POINTS["run_rows"]) for each in (driver, vote))
-    module.blend_at = lambda address: SimpleNamespace(address=int(address))
+    for state in ("table", "rows", "batch", "blend", "sets", "covering"):
+        setattr(module, f"{state}_at", lambda address: _STATES[int(address)])
     module.digest = importlib.import_module("streamsvm.delayed.digests").digest = _digest  # type: ignore[attr-defined]
     vars(jit).update(compiled)
     for name in own:
         delattr(access, name)
+
+
+_STATES: dict[int, Any] = {}
+"""States by address, for the functions that convert addresses to states."""
 
 
 def _digest(state: Any, start: Any, n: int) -> Any:

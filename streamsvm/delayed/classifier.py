@@ -15,7 +15,7 @@ from river import base
 from connectors.events import LateLabels
 from connectors.notices import Notices
 from streamsvm.adjusting import AdjustableWrapper
-from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
+from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
@@ -124,6 +124,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             check_label(on_timeout, "`on_timeout`")
         self._join: Join | None = None
         self._sets, self._lock, self._said = AllSets(), Lock(), Notices(logger)
+        self._sets_of: Key | None = None  # that were requested
         self._keys = KeyExamples(None if seconds is None else round(seconds * 1000))
         self._n_labels = 0
         # Around a classifier of this package, decisions by costs do not affect learning: join its learner directly.
@@ -170,9 +171,11 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
-        _refuse(kwargs)
+        if kwargs:
+            raise _refused(kwargs)
         with self._lock:
-            found, chosen = self._predict(x, key, time, proba=False), self._joined().decided.decisions
+            found = self._predict(x, key, time, proba=False)
+            chosen = None if self._deciding is None else self._joined().decided.decisions
             return found.label if chosen is None else self._label(int(chosen[0]))
 
     def predict_proba_one(
@@ -191,7 +194,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
-        _refuse(kwargs)
+        if kwargs:
+            raise _refused(kwargs)
         with self._lock:
             return dict(self._predict(x, key, time, proba=True).shares_by_label)
 
@@ -219,6 +223,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 "waiting events use them: use a second DelayedClassifier for other sets"
             )
         join.use_sets(sets)
+        self._sets_of = sets.key
         return sets
 
     def predict_set_one(
@@ -257,11 +262,13 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
-        _refuse(kwargs)
+        if kwargs:
+            raise _refused(kwargs)
         with self._lock:
-            self.label_sets(coverage, by_class)
+            if self._sets_of != (coverage, by_class):
+                self.label_sets(coverage, by_class)
             self._predict(x, key, time, proba=True)
-            members = self._joined().decided.members
+            members = join.decided.members if (join := self._join) else None
             return set() if members is None else set(labels_in(members[0], self._adapter.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
@@ -293,14 +300,15 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                     self._deciding.know(self._adapter.classes)
             self.model.learn_one(x, y, **kwargs)
             return
-        _refuse(kwargs)
+        if kwargs:
+            raise _refused(kwargs)
         with self._lock:
             join, text = self._join or self._joined(), key_text(x if key is None else key)
             if not join.learn_one(y, text, NOW if time is None else milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
-            if refused := self._adapter.take_refused():
-                raise ValueError(refused[0])
+            if self._adapter.refused:
+                raise ValueError(self._adapter.take_refused()[0])
             if self._keys.wants_labels:
                 self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
@@ -378,6 +386,5 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         return {} if self._join is None else self._join.store.counts
 
 
-def _refuse(kwargs: dict[str, Any]) -> None:
-    if kwargs:
-        raise TypeError(f"{', '.join(kwargs)}: calls with a key take no other arguments than `time`: remove them")
+def _refused(kwargs: dict[str, Any]) -> TypeError:
+    return TypeError(f"{', '.join(kwargs)}: calls with a key take no other arguments than `time`: remove them")

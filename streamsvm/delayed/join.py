@@ -72,6 +72,7 @@ class Join:
         self._single = model.single if can_be_single else None
         self._row = self._single if isinstance(self._single, SingleRow) else None
         self.decided, self._decides, self._n_notes = Decided(), bool(self.decisions), self.decisions.n_notes
+        self._of_sets = Decided()  # of single events, decided by compiled code
         self._names: tuple[Any, ...] = ()
         self._layout = OWN  # of single events with these names
         bytes_of = {
@@ -103,11 +104,14 @@ class Join:
         if single is None and (self._single is None or self._decides):
             return False
         if single is not None and (row := single.pack(x)) is not None and (layout := self._layout_of(single)) >= 0:
-            decide = self._decide_one if self._decides else None
-            kind = self.store.predict_one(single, row, layout, text, time, self._n_notes, decide)
+            decide = self._decide_one if self._n_notes else None
+            sets = self._sets() if self._decides else 0
+            kind = self.store.predict_one(single, sets, row, layout, text, time, decide)
             if kind > 1:
                 self._free(self.store.table.journal)
             if kind >= 0:
+                if self._decides and not self._n_notes:
+                    self.decided = self._of_sets
                 return True
         return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
 
@@ -123,10 +127,18 @@ class Join:
             self._free(store.table.journal)
         return True
 
+    def _sets(self) -> int:
+        """Return the address of prediction sets that compiled code predicts and updates, 0 for none.
+
+        With costs, there are none. The address changes with the number of classes.
+        """
+        return 0 if self.decisions.sets is None or self._n_notes else self.decisions.sets.memory.address
+
     def _layout_of(self, single: SingleRow) -> int:
         """Return the layout of the learner's names."""
         if single.names is not self._names:
             self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
+            self._of_sets = Decided(single.members)
         return self._layout
 
     def learn_one(self, label: Any, key: str, time: int) -> bool:
@@ -147,9 +159,9 @@ class Join:
         if kind == NOT_TAKEN:
             return False
         if kind == IN_TIME:
-            slot, layout, start, n_row, n_words, n_entries = store.table.found.tolist()
+            *about, n_entries = store.table.found.tolist()
             try:
-                needs_batch = not self._learn_stored(slot, layout, start, n_row, n_words, label)
+                needs_batch = not self._learn_stored(label, *about)
             except Exception:  # foreign models may raise anything
                 self._free(store.table.journal)
                 raise
@@ -161,10 +173,12 @@ class Join:
         elif n_entries > 1:
             self._free(store.table.journal)
         elif kind == IN_TIME and not store.relearns:
-            store.free_one(slot, n_words)
+            store.free_one(about[0], about[-1])
         return True
 
-    def _learn_stored(self, slot: int, layout: int, start: int, n_row: int, n_words: int, label: Any) -> bool:
+    def _learn_stored(
+        self, label: Any, slot: int, layout: int, start: int, n_row: int, n_key: int, n_words: int
+    ) -> bool:
         """Learn a stored event; return False if it needs a batch: then nothing has changed."""
         single, store = self._single, self.store
         if not n_words or single is None:
@@ -172,12 +186,13 @@ class Join:
         data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
         held = bytes(data[8 * start : 8 * (start + n_words)])
         if self._row is not None and layout == self._layout >= 0:
-            is_learned = self._row.learn(held, n_row, label)
+            sets = self._sets() if self._decides else 0
+            is_learned, decides = self._row.learn(held, n_row, n_key, sets, label), self._n_notes > 0
         else:
+            decides = self._decides and self._row is not None
             x = store.unpack_one(slot, layout, held[:n])
             is_learned = single.learn_listed(x, held[len(held) - 8 * self._size :], label)
-        if is_learned and self._decides and self._row is not None:
-            n_key = int(store.table.records["n_key"][store.table.at(slot)])
+        if is_learned and decides and self._row is not None:
             kept = held[n - n_key // -8 * 8 : len(held) - 8 * self._size]
             self.decisions.learn_one(kept, self._row.number(label), len(self.model.classes))
         return is_learned
@@ -198,8 +213,8 @@ class Join:
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
             record = store.table.records[store.table.at(slot)]
-            layout, start, n_row, n_words = (int(record[name]) for name in ("layout", "start", "n_row", "n_words"))
-            if not self._learn_stored(slot, layout, start, n_row, n_words, self.on_timeout):
+            about = (int(record[name]) for name in ("layout", "start", "n_row", "n_key", "n_words"))
+            if not self._learn_stored(self.on_timeout, slot, *about):
                 self._run(_NO_EVENTS, store.pack([], 0), [], [], _LABEL[:0], journal[i:].copy())
                 break
         self._free(journal)

@@ -40,6 +40,11 @@ class KeyExamples:
         Whether events and labels are processed in order of their times. Labels with earlier times than their events
         are then learned directly after the prediction.
 
+    Attributes
+    ----------
+    wants_events, wants_labels
+        Whether more keys of events, or of labels, are added.
+
     Examples
     --------
     >>> examples = KeyExamples(3_600_000)
@@ -55,16 +60,7 @@ class KeyExamples:
         self.wait_ms, self._by_time = wait_ms, by_time
         self._events: dict[str, int] = {}
         self._labels: dict[str, int] = {}
-
-    @property
-    def wants_events(self) -> bool:
-        """Whether more keys of events are added."""
-        return len(self._events) < _KEPT
-
-    @property
-    def wants_labels(self) -> bool:
-        """Whether more keys of labels are added."""
-        return len(self._labels) < _KEPT
+        self.wants_events = self.wants_labels = True
 
     def add(self, of_events: Sequence[Any], event_times: _Times, of_labels: Sequence[Any], label_times: _Times) -> None:
         """Add keys, with the first time of each, up to a limit."""
@@ -74,6 +70,7 @@ class KeyExamples:
                 continue
             for key, time in zip(key_texts(keys[:n]), times[:n], strict=True):
                 found.setdefault(key, int(time))
+        self.wants_events, self.wants_labels = len(self._events) < _KEPT, len(self._labels) < _KEPT
 
     def notice(self, counts: Mapping[str, int]) -> str:
         """Return a notice if few labels match in time or most precede their events; otherwise an empty string."""

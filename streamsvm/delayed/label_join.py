@@ -93,7 +93,7 @@ JOIN_TABLE = Schema(
         ),
         "found": Array(
             ("fields",),
-            "slot, layout, start, n_row, n_words of the labelled event, and number of entries",
+            "slot, layout, start, n_row, n_key, n_words of the labelled event, and number of entries",
             i64,
             external=True,
         ),

@@ -38,7 +38,8 @@ class OwnModel:
         self.stores_proba = proba
         """Whether probabilities of all classes are computed, and stored with events."""
         self.single = SingleRow(model) if hasattr(model, "load_event") and not model.is_composed else None
-        self._refused: list[str] = []
+        self.refused: list[str] = []
+        """Why labels were refused since `take_refused` was called last."""
 
     @property
     def memory_size(self) -> int:
@@ -53,7 +54,7 @@ class OwnModel:
 
     def take_refused(self) -> list[str]:
         """Return why labels were refused since the last call."""
-        refused, self._refused = self._refused, []
+        refused, self.refused = self.refused, []
         return refused
 
     def unusable(self, batch: Batch) -> dict[int, str]:
@@ -100,7 +101,7 @@ class OwnModel:
         try:
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
         except BadRows as bad:  # features were checked on arrival
-            self._refused += bad.rows.values()
+            self.refused += bad.rows.values()
             labels = [None if i in bad.rows else label for i, label in enumerate(labels)]
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
         return Answer(codes, scores, proba[0] if self.stores_proba else None)
@@ -129,7 +130,7 @@ class RowModel:
         Probabilities of the last prediction that had any.
     """
 
-    memory_size, stores_proba, keeps_objects = 0, False, True
+    memory_size, stores_proba, keeps_objects, refused = 0, False, True, ()
 
     def __init__(self, model: Any, *, with_proba: bool = False, tolerant: bool = False) -> None:
         self.model, self.with_proba, self._tolerant = model, with_proba, tolerant

@@ -83,6 +83,10 @@ class Segments:
         data: bytearray = self.all[-1].data
         return data
 
+    def room(self, slot: int) -> int:
+        """Return the number of slots from this one on that the open segment has room for."""
+        return SEGMENT - (slot - self.all[-1].first)
+
     def number(self, slot: int) -> int:
         """Return the number of the segment of a slot."""
         if slot >= self.all[-1].first:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State, array_address
+from streamsvm.decide.conformal_kernels import COVERING
 from streamsvm.delayed.single_join import ENTRY_POINTS
 from streamsvm.features.tables import NOT_PLAIN
 from streamsvm.features.values import names_of_times
@@ -28,18 +30,20 @@ class SingleRow:
     ----------
     names
         Features of rows that are packed, in order.
-    rows, batch
-        Rows of the learner, and the batch of a packed row.
+    address
+        Address of the learner for the compiled calls of `single_join`.
     code, score
         Memory views of the last prediction and its probability.
     proba
         Probabilities of the last prediction, shape (1, classes).
     found, memory
-        Memory views of the bytes of `proba` with the memory of the last prediction, and of the memory alone.
+        Memory views of the words to store with the last prediction, and of those that are its memory.
+    members
+        Whether each class is in the prediction set, shape (1, classes).
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
-        self._model, self.n_classes = model, 0
+        self._model = model
         self._fast: tuple[Any, ...] = ()  # that was used last
         self.names: tuple[Any, ...] = ()
 
@@ -65,7 +69,7 @@ class SingleRow:
         fast = self._model.fast_path
         if type(x) is not dict or len(x) != fast[0]:
             return None
-        if fast is not self._fast or len(self._model.labels.codes) != self.n_classes:
+        if fast is not self._fast:
             self._bind(fast)
         try:
             packed: bytes = fast[1](*fast[2](x))
@@ -96,17 +100,19 @@ class SingleRow:
                 return None
             self._follow()
             self.memory[:] = bytes(len(self.memory))
-            return bytes(self.found) if self._run_listed(n, -1) else None
+            return self.proba.tobytes() + bytes(self.memory) if self._run_listed(n, -1) else None
 
-    def learn(self, held: bytes, n_row: int, label: Any) -> bool:
+    def learn(self, held: bytes, n_row: int, n_key: int, sets: int, label: Any) -> bool:
         """Learn a packed row.
 
         Parameters
         ----------
         held
             All words stored with the event: its row first, the memory of its prediction last.
-        n_row
-            Number of words of the row.
+        n_row, n_key
+            Number of words of the row, and of bytes of the key.
+        sets
+            Address of the prediction sets to update, 0 for none.
         label
             Class to learn.
 
@@ -121,7 +127,7 @@ class SingleRow:
         fast = self._model.fast_path
         if fast is not self._fast:
             self._bind(fast)
-        return n_row == fast[0] and bool(self._learn_row(self.rows, self.batch, held, n_row, code))
+        return n_row == fast[0] and bool(self._learn_row(self.address, sets, held, n_row, n_key, code))
 
     def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row of any features, given by name, with the memory of its prediction; see `learn`."""
@@ -142,8 +148,7 @@ class SingleRow:
 
     def _follow(self) -> None:
         """Use the memory of the learner, which may have changed."""
-        fast = self._model.fast_path
-        if fast is not self._fast or len(self._model.labels.codes) != self.n_classes:
+        if (fast := self._model.fast_path) is not self._fast:
             self._bind(fast)
 
     def _bind(self, fast: tuple[Any, ...]) -> None:
@@ -152,24 +157,27 @@ class SingleRow:
         from streamsvm.online import driver
         from streamsvm.online.batch import one_event
 
-        model, self._fast, self.rows = self._model, fast, fast[3]
-        self.n_classes, size, n_values = len(model.labels.codes), model.memory_size, max(fast[0], 0)
+        model, self._fast = self._model, fast
+        k, size, n_values = len(model.labels.codes), model.memory_size, max(fast[0], 0)
         self.names = tuple(model.columns[:n_values])
         is_ensemble, rows = isinstance(model, StreamSVMClassifier), fast[3]
         entry = (vote if is_ensemble else driver).ENTRY_POINTS["run_rows"]
         prepare([entry])
-        self.batch, self._listed = one_event(rows.row, rows.all_rows), one_event(rows.row, rows.row_columns)
-        found = np.full(1 + self.n_classes + size, 0.0)
-        found[0], end = math.nan, 1 + self.n_classes
-        scores, self.proba, memories = found[:1], found[None, 1:end], found[None, end:].view(np.int64)
+        self._packed, self._listed = one_event(rows.row, rows.all_rows), one_event(rows.row, rows.row_columns)
+        scores, self.proba, found = np.full(1, math.nan), np.zeros((1, k)), np.zeros(k + size)
+        memories, self.members = found[None, k:].view(np.int64), np.zeros((1, k), np.bool_)
+        covering = State(COVERING)
+        covering.bind(proba=found[None, :k], labels=np.zeros(1, np.int64), members=self.members)
         own = {"scores": scores, "proba": self.proba, "apart": np.ones(1, np.int64), "memories": memories}
-        for batch in (self.batch, self._listed):
-            batch.bind(codes=self.batch.codes, **own)
-            batch.shared, batch.predicting = int(batch is self.batch), 1
+        for batch in (self._packed, self._listed):
+            batch.bind(codes=self._packed.codes, **own)
+            batch.shared, batch.predicting = int(batch is self._packed), 1
             batch.weights[0], batch.indptr[1] = 1.0, n_values
         # Elements of memory views are read and written faster than those of arrays.
         self._end, self._label_of_listed = self._listed.indptr.data, self._listed.labels.data
-        self.code, self.score = self.batch.codes.data, scores.data
-        self.found, self.memory = (array.view(np.uint8).data for array in (found[1:], found[end:]))
-        self._owner = model.buffer if is_ensemble else rows
+        self.code, self.score = self._packed.codes.data, scores.data
+        self.found, self.memory = (array.view(np.uint8).data for array in (found, found[k:]))
+        self._owner, self._parts = model.buffer if is_ensemble else rows, (rows, self._packed, covering)
+        self._addresses = np.array([part.address for part in self._parts])  # these must stay where they are
+        self.address = array_address(self._addresses)
         self._run_rows, self._learn_row = entry.compile(), ENTRY_POINTS["learn_row"].compile()

@@ -1,12 +1,16 @@
-"""Join of single events and labels, by one call each that holds the interpreter lock."""
+"""Join of single events and labels, by one call each that holds the interpreter lock.
+
+States are passed by their addresses, because an integer takes a fifth of the time of a state as an argument.
+"""
 
 from __future__ import annotations
 
-from streamsvm.core.access import PACKED, StateType, columns_at, values_at
+from streamsvm.core.access import PACKED, columns_at, state_at, values_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, jit_holding_gil
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
+from streamsvm.decide.conformal_kernels import covering_at, sets_at, take_row
 from streamsvm.delayed.digests import digest
 from streamsvm.delayed.label_join import (
     DROPPED,
@@ -23,13 +27,13 @@ from streamsvm.delayed.label_join import (
     process,
 )
 from streamsvm.ensemble import vote
-from streamsvm.ensemble.blend import blend_at
-from streamsvm.features.scaler import SCALER
+from streamsvm.ensemble.blend import batch_at, blend_at
+from streamsvm.features.scaler import rows_at
 from streamsvm.online import driver
-from streamsvm.online.batch import BATCH
 
 NOW = -NEVER
 NOT_TAKEN = -2
+table_at = state_at(JOIN_TABLE)
 
 
 @inlined
@@ -52,16 +56,19 @@ def moment(state, time):
 
 
 @jit_holding_gil
-def is_simple(state, key, n_key, time):
+def is_simple(table, key, n_key, time):
     """Return whether a single event makes the learner predict it and nothing else.
 
     Parameters
     ----------
+    table
+        Address of the join table.
     key, n_key
         The key, filled up with zeros to a whole word, and its number of bytes.
     time
         Time or NOW.
     """
+    state = table_at(table)
     low, high = digest(state, key.start, n_key)
     return not needs_batch(state, low, high, moment(state, time))
 
@@ -88,12 +95,12 @@ def describe(state, layout, start, code, score):
 
 
 @jit_holding_gil
-def add_event(state, key, n_key, time, packed):
+def add_event(table, key, n_key, time, packed):
     """Process a simple event, which is stored at the end of the open segment.
 
     Parameters
     ----------
-    key, n_key, time
+    table, key, n_key, time
         Arguments as for `is_simple`.
     packed
         Layout, start, n_row, n_words, predicted class, score.
@@ -103,7 +110,8 @@ def add_event(state, key, n_key, time, packed):
     int
         1 if the event is pending, plus 2 if other events leave.
     """
-    words, (low, high) = columns_at(packed.start, 5), digest(state, key.start, n_key)
+    state, words = table_at(table), columns_at(packed.start, 5)
+    low, high = digest(state, key.start, n_key)
     found = store_event(state, low, high, moment(state, time), words[2], n_key, words[3])
     if found & 1:
         describe(state, words[0], words[1], words[4], values_at(packed.start + 40, 1)[0])
@@ -129,16 +137,47 @@ def run_row(rows, batch, start, n, label):
     return driver.run_rows(rows, batch) == 1
 
 
+@inlined
+def parts_of(learner):
+    """Return the rows of a learner, the batch of its single row, and the row of its prediction sets."""
+    addresses = columns_at(learner, 3)
+    return rows_at(addresses[0]), batch_at(addresses[1]), covering_at(addresses[2])
+
+
+@inlined
+def is_covered(sets, covering):
+    """Return whether there are no prediction sets, or sets with a threshold for each class."""
+    if sets == 0:
+        return True
+    state = sets_at(sets)
+    return state.n_groups >= (covering.proba.shape[1] if state.by_class > 0 else 1)
+
+
+@inlined
+def decide(sets, covering, proba):
+    """Copy probabilities to the words to be stored, negative for the classes in the prediction set."""
+    packed, members = covering.proba, covering.members
+    for c in range(packed.shape[1]):
+        packed[0, c] = proba[0, c]
+    if sets != 0:
+        take_row(sets_at(sets), covering, 0, -1)
+        for c in range(packed.shape[1]):
+            packed[0, c] = -packed[0, c] if members[0, c] else packed[0, c]
+
+
 @jit_holding_gil
-def predict_event(state, rows, batch, row, key, n_key, time, layout, start, n_notes):
+def predict_event(table, learner, sets, row, key, n_key, time, layout, start, n_notes):
     """Predict and process a simple event.
 
     Parameters
     ----------
-    state, rows
-        Join table, and rows of the learner.
-    batch
-        Batch of this row, which gets the prediction.
+    table
+        Address of the join table.
+    learner
+        Address of three addresses: the rows of the learner; the batch of this row, which gets the prediction; and the
+        row of prediction sets, which gets the probabilities to be stored.
+    sets
+        Address of the prediction sets; 0 for none.
     row
         Values of the first columns.
     key, n_key, time
@@ -154,15 +193,17 @@ def predict_event(state, rows, batch, row, key, n_key, time, layout, start, n_no
         1 if the event is pending, plus 2 if other events leave; NOT_TAKEN if the event needs another call: then nothing
         has changed.
     """
+    state, (rows, batch, covering) = table_at(table), parts_of(learner)
     low, high = digest(state, key.start, n_key)
     time = moment(state, time)
-    if needs_batch(state, low, high, time):
+    if needs_batch(state, low, high, time) or not is_covered(sets, covering):
         return NOT_TAKEN
     memories, n_row = batch.memories, row.size >> 3
     for i in range(memories.size):
         memories[0, i] = 0
     if not run_row(rows, batch, row.start, n_row, -1):
         return NOT_TAKEN
+    decide(sets, covering, batch.proba)
     n_words = n_row + (key.size >> 3) + n_notes + batch.proba.shape[1] + memories.shape[1]
     found = store_event(state, low, high, time, n_row, n_key, n_words)
     if found & 1:
@@ -171,18 +212,33 @@ def predict_event(state, rows, batch, row, key, n_key, time, layout, start, n_no
 
 
 @jit_holding_gil
-def learn_row(rows, batch, held, n_row, label):
-    """Learn a row of the first columns, given with all words of its event; return False if nothing has changed."""
-    memories = batch.memories
+def learn_row(learner, sets, held, n_row, n_key, label):
+    """Learn a row of the first columns, given with all words of its event, and update the prediction sets.
+
+    Return False if nothing has changed.
+    """
+    rows, batch, covering = parts_of(learner)
+    memories, proba = batch.memories, covering.proba
+    if not is_covered(sets, covering):
+        return False
     stored = columns_at(held.start + (held.size - 8 * memories.size), memories.size)
     for i in range(memories.size):
         memories[0, i] = stored[i]
-    return run_row(rows, batch, held.start, n_row, label)
+    if not run_row(rows, batch, held.start, n_row, label):
+        return False
+    if sets != 0:
+        first, n = n_row + ((n_key + 7) >> 3), held.size >> 3
+        shares = values_at(held.start + 8 * first, n - first - memories.size)
+        for c in range(proba.shape[1]):
+            proba[0, c] = abs(shares[c]) if c < shares.size else 0.0
+        take_row(sets_at(sets), covering, 0, label)
+    return True
 
 
 @jit_holding_gil
-def expire_events(state, time):
+def expire_events(table, time):
     """Expire events up to a time, and note them in the journal; return their number."""
+    state = table_at(table)
     state.n_entries, state.clock = 0, max(state.clock, time)
     if state.wait != NEVER:
         expire(state, 0)
@@ -190,7 +246,7 @@ def expire_events(state, time):
 
 
 @jit_holding_gil
-def add_label(state, key, n_key, time, label):
+def add_label(table, key, n_key, time, label):
     """Process a single label, given by its number.
 
     Returns
@@ -199,6 +255,7 @@ def add_label(state, key, n_key, time, label):
         The kind of its entry in the journal, IN_TIME with the event in `found`; NOT_TAKEN if the learner has to learn
         other events first: then nothing has changed.
     """
+    state = table_at(table)
     low, high = digest(state, key.start, n_key)
     time = moment(state, time)
     if needs_batch(state, low, high, time):
@@ -212,20 +269,18 @@ def add_label(state, key, n_key, time, label):
             if kind == IN_TIME:
                 record, found = state.slots[slot - state.base], state.found
                 found[0], found[1], found[2] = slot, record.layout, record.start
-                found[3], found[4], found[5] = record.n_row, record.n_words, state.n_entries
+                found[3], found[4], found[5] = record.n_row, record.n_key, record.n_words
+                found[6] = state.n_entries
             return kind
     return -1
 
 
-_STATE, _ROWS, _BATCH = StateType(JOIN_TABLE.name), StateType(SCALER.name), StateType(BATCH.name)
-_KEY = (PACKED, INTEGER)
+_KEY, _NUMBERS = (INTEGER, PACKED, INTEGER, INTEGER), (INTEGER,) * 3
 ENTRY_POINTS = {
-    "is_simple": EntryPoint(is_simple, (_STATE, *_KEY, INTEGER)),
-    "add_event": EntryPoint(add_event, (_STATE, *_KEY, INTEGER, PACKED)),
-    "add_label": EntryPoint(add_label, (_STATE, *_KEY, INTEGER, INTEGER)),
-    "predict_event": EntryPoint(
-        predict_event, (_STATE, _ROWS, _BATCH, PACKED, *_KEY, INTEGER, INTEGER, INTEGER, INTEGER)
-    ),
-    "learn_row": EntryPoint(learn_row, (_ROWS, _BATCH, PACKED, INTEGER, INTEGER)),
-    "expire_events": EntryPoint(expire_events, (_STATE, INTEGER)),
+    "is_simple": EntryPoint(is_simple, _KEY),
+    "add_event": EntryPoint(add_event, (*_KEY, PACKED)),
+    "add_label": EntryPoint(add_label, (*_KEY, INTEGER)),
+    "predict_event": EntryPoint(predict_event, (*_NUMBERS, PACKED, *_KEY[1:], *_NUMBERS)),
+    "learn_row": EntryPoint(learn_row, (INTEGER, INTEGER, PACKED, *_NUMBERS)),
+    "expire_events": EntryPoint(expire_events, (INTEGER, INTEGER)),
 }

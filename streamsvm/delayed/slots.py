@@ -30,14 +30,14 @@ class SlotTable:
         self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
         self.records: NDArray[Any] = np.zeros(0, RECORD)
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
-        self._found = np.zeros(6, np.int64)
+        self._found = np.zeros(7, np.int64)
         self._bind()
         self.fit(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
         self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
         self.state.bind(found=self._found)
-        self._base = int(self.state.base)
+        self._base, self.address = int(self.state.base), self.state.address
         # Memory views of numbers, which are read faster.
         views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
         self.n_entries, self.next, self.found = views
@@ -49,7 +49,7 @@ class SlotTable:
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        views = {"n_entries", "next", "found", *single_join.ENTRY_POINTS}
+        views = {"address", "n_entries", "next", "found", *single_join.ENTRY_POINTS}
         return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property

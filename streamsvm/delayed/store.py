@@ -94,7 +94,8 @@ class Store(Contents):
         self._check_room(0)
         self.labels = LabelCodes()
         self._use_secret(secrets.token_bytes(_SECRET_BYTES))
-        self._spare = 0  # single events and labels that there is room for
+        # Single events and labels that there is room for, and words of the segment that is open for them.
+        self._spare, self._data = 0, bytearray()
         state = self.table.state
         state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
         if wait_ms is not None:
@@ -187,7 +188,7 @@ class Store(Contents):
 
     def is_simple(self, key: bytes, time: int) -> bool:
         """Return whether the learner has to learn no other event with a single event."""
-        return bool(self.table.is_simple(self.table.state, padded(key), len(key), time))
+        return bool(self.table.is_simple(self.table.address, padded(key), len(key), time))
 
     def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Sequence[Any]) -> int:
         """Process and store a single event; return 1 if it is pending, plus 2 if other events leave.
@@ -206,7 +207,7 @@ class Store(Contents):
         table, own, (layout, code, score) = self.table, padded(key), about
         data, slot, words = self._open(len(row) + len(own)), table.next[()], b"".join((row, own, found))
         packed = _EVENT.pack(layout, len(data) >> 3, len(row) >> 3, len(words) >> 3, code, score)
-        kind: int = table.add_event(table.state, own, len(key), time, packed)
+        kind: int = table.add_event(table.address, own, len(key), time, packed)
         if kind & 1:
             data += words
             if self.keeps_objects:
@@ -214,7 +215,7 @@ class Store(Contents):
         return kind
 
     def predict_one(
-        self, single: SingleRow, row: bytes, layout: int, key: bytes, time: int, n_notes: int, decide: Any
+        self, single: SingleRow, sets: int, row: bytes, layout: int, key: bytes, time: int, decide: Any
     ) -> int:
         """Predict, process and store a single event.
 
@@ -222,12 +223,12 @@ class Store(Contents):
         ----------
         single
             The learner, which gets the prediction.
-        row, layout
-            Values of the first columns of the learner, and their layout.
-        key, time
-            The event.
-        n_notes, decide
-            Number of words stored beside the probabilities, and the function that returns both; None without decisions.
+        sets
+            Address of the prediction sets, 0 for none.
+        row, layout, key, time
+            The event: values of the first columns of the learner, and their layout.
+        decide
+            Function that returns the decision and the words to store; None without costs.
 
         Returns
         -------
@@ -237,8 +238,9 @@ class Store(Contents):
         table, n_key = self.table, len(key)
         own = key + _ZEROS[n_key & 7]
         data = self._open(len(row) + len(own))
+        start, n_notes = len(data) >> 3, decide is not None
         kind: int = table.predict_event(
-            table.state, single.rows, single.batch, row, own, n_key, time, layout, len(data) >> 3, n_notes
+            table.address, single.address, sets, row, own, n_key, time, layout, start, n_notes
         )
         if kind >= 0:
             found = single.found if decide is None else decide(single)
@@ -247,35 +249,31 @@ class Store(Contents):
         return kind
 
     def _open(self, n_bytes: int) -> bytearray:
-        """Make room for an event of n bytes; return the words of the open segment."""
+        """Make room for an event of n bytes, or a label; return the words of the open segment."""
         if not self._spare:
-            self._make_room_for_singles(n_bytes)
+            self.trim()
+            self._make_room(_SPARE, np.array([n_bytes and n_bytes + int(self.table.state.event_bytes)]))
+            slot = self.table.next[()]
+            self._data, self._spare = self.segments.open_at(slot), min(_SPARE, self.segments.room(slot))
         self._spare -= 1
-        return self.segments.open_at(self.table.next[()])
+        return self._data
 
     def expire(self, time: int) -> Ints:
         """Expire events up to a time; return the journal."""
-        self.table.expire_events(self.table.state, time)
+        self.table.expire_events(self.table.address, time)
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
         """Process a single label; return the kind of its entry in the journal, see `single_join.add_label`."""
-        if not self._spare:
-            self._make_room_for_singles(0)
-        self._spare -= 1
+        self._open(0)
         n_key = len(key)
-        found: int = self.table.add_label(self.table.state, key + _ZEROS[n_key & 7], n_key, time, label)
+        found: int = self.table.add_label(self.table.address, key + _ZEROS[n_key & 7], n_key, time, label)
         return found
 
     def _use_secret(self, secret: bytes) -> None:
         """Use the secret of the digests, which also begins the names of files."""
         self._secret, state = secret, self.table.state
         state.secret_low, state.secret_high = np.frombuffer(secret, np.int64).tolist()
-
-    def _make_room_for_singles(self, size: int) -> None:
-        self.trim()
-        self._make_room(_SPARE, np.array([size and size + int(self.table.state.event_bytes)]))
-        self._spare = _SPARE
 
     def _make_room(self, n: int, sizes: Ints) -> None:
         """Make room for n events and labels."""
@@ -304,6 +302,7 @@ class Store(Contents):
         if self._objects:
             raise TypeError("rows that are objects cannot be saved")
         self.trim()
+        self._spare = 0
         self.segments.settle(len(self.segments.all) - 1, 0.0)
         if not folder.is_dir():
             make_directory(folder)
@@ -351,6 +350,7 @@ class Store(Contents):
             If the state is invalid or a file is missing.
         """
         self._use_secret(bytes.fromhex(header["secret_of_digests"]))
+        self._spare = 0
         self.layouts.restore(header["layouts"])
         self.labels = LabelCodes.of_labels(decode_labels(header["labels"]))
         state, found = (dict(header), dict(arrays)), []

@@ -197,6 +197,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
             self._grow()
             self._weight_class(label, code)
             self._sets_began()
+            self._follow_space()  # users of the fast path notice new classes by it
         return code
 
     def _own_space(self) -> FeatureSpace:
