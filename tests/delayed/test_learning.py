@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
         (MODELS[1], {"wait_ms": 40, "on_timeout": "same"}),
         (MODELS[1], {"most": 7}),
         (MODELS[2], {"wait_ms": 40, "folder": True}),
-        (MODELS[0], {"wait_ms": 40, "decides": True}),
+        (MODELS[0], {"wait_ms": 40, "decides": "sets"}),
         (MODELS[2], {"relearns": True, "decides": True}),
     ],
 )
@@ -125,8 +126,9 @@ def test_single_events_and_labels_give_what_steps_give(
         options["folder"] = tmp_path
         monkeypatch.setattr(segments, "SEGMENT", 16)  # single events close one sooner than steps
     made = [Decisions()] * 2
-    if options.pop("decides", False):
-        made = [Decisions(sets=ConformalSets(0.8), costs=Costs(class_weight="balanced", abstain=0.4)) for _ in range(2)]
+    if decides := options.pop("decides", ""):
+        costs = None if decides == "sets" else Costs(class_weight="balanced", abstain=0.4)
+        made = [Decisions(sets=ConformalSets(0.8, costs is None), costs=copy.deepcopy(costs)) for _ in range(2)]
     models = [OwnModel(make(), proba=True) for _ in range(2)]
 
     def begin() -> list[Join]:
