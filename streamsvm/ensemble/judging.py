@@ -31,12 +31,13 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_answer,
     learn_autocorrelation,
 )
-from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON
+from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON, BY_VOTE
 from streamsvm.ensemble.label_memories import learn_remembered
 from streamsvm.ensemble.late_mixture import (
     BY_LATE_FREQUENCY,
     BY_LATE_LAST,
     BY_LATE_SEASON,
+    BY_LATE_VOTE,
     BY_P,
     BY_POOL,
     learn_late,
@@ -204,6 +205,7 @@ def learn_kept_mixture(state, memory, n, place):
     labels, n_experts = state.autocorrelation, state.experts.size
     named, late = labels.late_named, n_experts + ANSWERS + VOTES + 1
     named[BY_P], named[BY_POOL] = kept_place(state, memory, late), kept_place(state, memory, late + 1)
+    named[BY_LATE_VOTE] = kept_place(state, memory, n_experts + BY_VOTE)
     named[BY_LATE_LAST] = kept_place(state, memory, n_experts + BY_LAST)
     named[BY_LATE_SEASON] = kept_place(state, memory, n_experts + BY_SEASON)
     named[BY_LATE_FREQUENCY] = kept_place(state, memory, n_experts + BY_FREQUENCY)

@@ -15,9 +15,9 @@ classes share the rest in proportion to their frequencies, in the pool as well. 
 stored: those known now would include the label itself and its run. Copies of the frequencies are therefore made once
 per delay, and the copy before the last judges. The frequencies average over FREQUENCY_WINDOW delays.
 
-The class is that of p, or of the mixture if the pool has an advantage, unless another of these or a baseline was right
-more often. The *lead* of an answer is its number of right labels in units of evidence, relative to the best answer and
-at least -MOST_LEAD.
+The class is that of p, or of the mixture if the pool has an advantage, unless another of these, the vote without label
+autocorrelation or a baseline was right more often. The *lead* of an answer is its number of right labels in units of
+evidence, relative to the best answer and at least -MOST_LEAD.
 
 Notes
 -----
@@ -35,6 +35,7 @@ from streamsvm.ensemble.label_baselines import (
     BY_FREQUENCY,
     BY_LAST,
     BY_SEASON,
+    BY_VOTE,
     LARGE,
     interpolate,
     lead,
@@ -51,8 +52,9 @@ WEIGHT_AT_FIRST, LEAST_WEIGHT = 1.0 / PARTS, 1e-3
 SPREAD = 1e-3
 # The weights start as if over CAUTION units and have RATE times the rate of a mean over at most WEIGHT_WINDOW delays.
 CAUTION, RATE, WEIGHT_WINDOW = 5, 2.0, 400
-# The gain averages over at most WINDOW delays, the frequencies over FREQUENCY_WINDOW delays or more labels.
-WINDOW, FREQUENCY_WINDOW, LEAST_FREQUENCY_WINDOW = 20, 20, 1000
+# The gain averages over at most WINDOW delays, the frequencies over FREQUENCY_WINDOW delays or more labels. With fewer
+# delays, calm periods of labels that persist would say that the pool is worse.
+WINDOW, FREQUENCY_WINDOW, LEAST_FREQUENCY_WINDOW = 100, 20, 1000
 LEAST_DELAY = 10
 # Least number of labels in a unit of evidence, and rate of the share of labels that differ from the one before.
 LEAST_UNIT, RUN_RATE = 2.0, 1e-3
@@ -60,8 +62,8 @@ LEAST_UNIT, RUN_RATE = 2.0, 1e-3
 LEAST_GAIN, MOST_ADVANTAGE, FIRST_ADVANTAGE = 0.03, 5.0, -3.0
 # Answers whose classes are compared, and largest distance of their leads. The usual answer is replaced by one that is
 # ahead of it by LEAST_LEAD.
-BY_P, BY_POOL, BY_LATE_LAST, BY_LATE_SEASON, BY_LATE_FREQUENCY = range(5)
-LATE_ANSWERS, MOST_LEAD, LEAST_LEAD = 5, 40.0, 0.5
+BY_P, BY_POOL, BY_LATE_VOTE, BY_LATE_LAST, BY_LATE_SEASON, BY_LATE_FREQUENCY = range(6)
+LATE_ANSWERS, MOST_LEAD, LEAST_LEAD = 6, 40.0, 2.0
 # Rows of counts: those known now, and two copies.
 KNOWN, COPIED, JUDGING = range(3)
 COUNTED = 3
@@ -85,7 +87,7 @@ FIELDS: dict[str, SchemaEntry] = {
     ),
     "late_leads": Array(
         ("late_answers",),
-        "leads of prediction, mixture, last label, season and most frequent class over the best of them",
+        "leads of prediction, mixture, vote, last label, season and most frequent class over the best of them",
         saved=True,
         bounds=(-MOST_LEAD, 0.0),
     ),
@@ -153,7 +155,7 @@ def mix_late(state, n, proba):
     best = best_class(proba, 0, n_named)
     named[BY_P], named[BY_POOL], state.confidence = best, best, proba[best]
     named[BY_LATE_LAST], named[BY_LATE_SEASON] = answers[BY_LAST], answers[BY_SEASON]
-    named[BY_LATE_FREQUENCY] = answers[BY_FREQUENCY]
+    named[BY_LATE_VOTE], named[BY_LATE_FREQUENCY] = answers[BY_VOTE], answers[BY_FREQUENCY]
     if state.late <= 0.5:
         return
     if state.late_advantage > -MOST_ADVANTAGE:

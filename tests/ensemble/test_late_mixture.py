@@ -88,10 +88,12 @@ def test_the_mixture_applies_while_labels_are_late() -> None:
     pool = (predicted + last + 3.0 / n) / late_mixture.PARTS
     share = 1.0 / (1.0 + np.exp(-late_mixture.MOST_ADVANTAGE))
     np.testing.assert_allclose(mixed, plain + share * (pool - plain), rtol=1e-4)
-    assert (*state.late_named[:3], state.confidence) == (0, 1, 1, 0.7)
-    mixed, state.late_leads[late_mixture.BY_POOL] = plain.copy(), -1.0
+    assert state.late_named.tolist() == [0, 1, -1, 1, -1, -1]
+    assert state.confidence == 0.7
+    mixed, behind = plain.copy(), -2.0 * late_mixture.LEAST_LEAD
+    state.late_leads[late_mixture.BY_POOL] = behind
     mix_late(state, n, mixed)
     assert mixed.argmax() == 0  # the prediction was right more often
-    state.late_leads[late_mixture.BY_P] = -1.0
+    state.late_leads[late_mixture.BY_P] = behind
     mix_late(state, n, mixed := plain.copy())
     assert mixed.argmax() == 1  # the last label was right more often
