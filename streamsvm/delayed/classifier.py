@@ -64,7 +64,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         How long an event waits for its label, as a timedelta or in seconds of event time. None: until `most` or
         `most_bytes` is reached. Labels that arrive later are counted but not learned.
     on_timeout
-        Class to learn if the label does not arrive in time; None learns nothing.
+        Class to learn if the label does not arrive in time; it needs `wait`. None learns nothing.
     most
         Maximum number of pending events; beyond it, the oldest one is dropped.
     most_bytes
@@ -122,6 +122,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         check_number("most_bytes", most_bytes, 1, LATEST, whole=True)
         if on_timeout is not None:
             check_label(on_timeout, "`on_timeout`")
+            if seconds is None:
+                raise ParameterError("on_timeout", "needs `wait`: set how long an event waits for its label")
         self._join: Join | None = None
         self._sets, self._lock, self._said = AllSets(), Lock(), Notices(logger)
         self._sets_of: Key | None = None  # that were requested

@@ -22,6 +22,7 @@ from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.delayed.turns import Turns
 from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.values import what_is_wrong
 
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
@@ -206,9 +207,11 @@ class Join:
         if time == NOW or not store.table.state.learns_timeouts or self._single is None:
             return False
         if x is not None:
+            if self._row is not None and what_is_wrong(x) is not None:  # refused by `step`
+                return False
             try:
                 store.pack_one(x)
-            except (TypeError, ValueError):  # datetimes, or refused by `step`
+            except (TypeError, ValueError):  # datetimes
                 return False
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):

@@ -150,6 +150,8 @@ def key_text(key: Any) -> str:
     ------
     TypeError
         If the key has no unique string.
+    ValueError
+        If the key is missing (NaN).
 
     Examples
     --------
@@ -160,8 +162,11 @@ def key_text(key: Any) -> str:
         return key
     if type(key) is int:
         return str(key)
-    if isinstance(key, float) and key.is_integer():
-        key = int(key)
+    if isinstance(key, float):
+        if math.isnan(key):
+            raise ValueError("the key is NaN, a missing value: events and labels without a key cannot be joined")
+        if key.is_integer():
+            key = int(key)
     if isinstance(key, bytes):
         return key.decode("utf-8", "surrogateescape")
     if isinstance(key, int | float | str) and not isinstance(key, bool):

@@ -101,6 +101,12 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
 
 @pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1)])
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
+    with raises(ParameterError, parameter="on_timeout"):
+        DelayedClassifier(CPMClassifier(), on_timeout="fine")
+    with pytest.raises(ValueError):
+        DelayedClassifier(CPMClassifier()).predict_one({"x": 1.0}, key=math.nan)
+    with pytest.raises(ValueError):
+        DelayedClassifier(CPMClassifier()).learn_one(math.nan, "a")
     with raises(ParameterError, parameter="wait"):
         DelayedClassifier(CPMClassifier(), wait=wait)
 
@@ -157,8 +163,9 @@ def test_an_event_with_a_datetime_may_come_when_others_are_learned_as_a_class() 
     model = DelayedClassifier(CPMClassifier(), wait=5.0, on_timeout="fine")
     model.predict_one({"at": datetime(2026, 1, 1)}, key=1, time=0.0)
     assert model.predict_one({"at": datetime(2026, 1, 2)}, key=2, time=9.0) == "fine"
-    with raises(BadRows, "'at'"):
-        model.predict_one({"at": [1]}, key=3, time=20.0)
+    for value in ([1], math.inf, 10**400):  # no event expires because of one that is refused
+        with raises(BadRows, "'at'"):
+            model.predict_one({"at": value}, key=3, time=20.0)
     assert (model.n_pending, model.counts["expired"]) == (1, 1)
     assert ["'at'" in notice for notice in model.notices] == [True]
 
