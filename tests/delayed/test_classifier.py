@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
+from river import compose, datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.features.rows import BadRows
@@ -103,9 +103,9 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
     with raises(ParameterError, parameter="on_timeout"):
         DelayedClassifier(CPMClassifier(), on_timeout="fine")
-    with pytest.raises(ValueError):
+    with raises(ValueError, "NaN"):
         DelayedClassifier(CPMClassifier()).predict_one({"x": 1.0}, key=math.nan)
-    with pytest.raises(ValueError):
+    with raises(ValueError, "NaN"):
         DelayedClassifier(CPMClassifier()).learn_one(math.nan, "a")
     with raises(ParameterError, parameter="wait"):
         DelayedClassifier(CPMClassifier(), wait=wait)
@@ -168,6 +168,19 @@ def test_an_event_with_a_datetime_may_come_when_others_are_learned_as_a_class() 
             model.predict_one({"at": value}, key=3, time=20.0)
     assert (model.n_pending, model.counts["expired"]) == (1, 1)
     assert ["'at'" in notice for notice in model.notices] == [True]
+
+
+@pytest.mark.parametrize("with_sets", [False, True])
+def test_an_event_that_a_river_model_cannot_predict_is_not_stored(with_sets: bool) -> None:
+    model = DelayedClassifier(compose.Select("a", "b") | naive_bayes.GaussianNB())
+    if with_sets:
+        model.predict_set_one({"a": 1.0, "b": 1.0}, key="first")
+    n_pending = model.n_pending
+    model.learn_one("early", "p")
+    for key in ("new", "early"):
+        with pytest.raises(KeyError):
+            model.predict_one({"a": 1.0}, key=key)
+    assert (model.n_pending, model.counts["early"]) == (n_pending, 1)
 
 
 def test_probabilities_are_those_of_the_classifier() -> None:

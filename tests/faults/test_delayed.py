@@ -47,6 +47,7 @@ class DelayedMachine(RuleBasedStateMachine):
         relearns=st.booleans(),
     )
     def begin(self, model: Any, wait: int | None, most: int, on_timeout: str | None, relearns: bool) -> None:
+        on_timeout = None if wait is None else on_timeout
         self.model = DelayedClassifier(model(), wait, on_timeout, most, relearn_corrections=relearns)
         self.twin = Learning(model(), None if wait is None else 1000 * wait, most, on_timeout, relearns)
 
