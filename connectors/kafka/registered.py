@@ -109,7 +109,9 @@ class RegistryValues(JsonValues):
             if serialized is not None:
                 return protobuf_reader(serialized)
             parsed = parse_avro(schema.text, dict(schema.references))
-        except Exception as error:  # of many kinds, all say that the text is no schema
+        except Exception as error:  # of many kinds, most say that the text is no schema
+            if serialized is not None and isinstance(error, ValueError):  # has its own words: protobuf may be missing
+                return str(error)
             return f"the registry has no valid schema: {type(error).__name__}: {error}"
         return lambda value: read_avro(value, parsed, self._reader_schema)
 

@@ -8,6 +8,7 @@ import io
 import json
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -198,6 +199,15 @@ def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
     assert "id_bytes=8" in reasons["eight"]
     assert "serialized descriptors" in reasons["protobuf"]
     assert "schema id 1: not Avro" in reasons["damaged"]
+
+
+def test_without_protobuf_the_reason_is_not_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    values = values_of(registry)
+    assert values.prepare([framed(4, b"\0")])
+    [reason] = values.read([framed(4, b"\0")]).bad.values()
+    assert "streamsvm[protobuf]" in reason
+    assert "registry has no" not in reason
 
 
 def descriptor(**fields: Any) -> Any:
