@@ -32,6 +32,7 @@ _WAIT_S = 0.01  # for more records, once, before results are made durable
 _IDLE_S = 0.05  # after that
 _LOOK_S = 30.0  # between two checks for new partitions
 _ASK_S = 5.0  # between two queries of the ends of partitions and of the topic id
+_SUSPENDED_S = 2.0  # after the deadline of a poll: the process did not run, so that no broker was silent
 _DRY_S = 30.0  # with a lag and without an event, before a warning
 _REGISTRY = "schema registry"
 _ID = "topic id"  # beside the topic in positions; no topic can have this name
@@ -218,6 +219,8 @@ class KafkaSource(Source):
         try:
             while not reader.ready and (left := deadline - time.monotonic()) > 0 and not self._offsets.is_finished:
                 reader.poll(left)
+            if (late := time.monotonic() - deadline) >= _SUSPENDED_S:
+                self._waiting_since += late
             self._waited = not reader.ready
             self._look_around()
         except UnreachableError as error:

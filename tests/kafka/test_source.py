@@ -158,6 +158,24 @@ def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypat
         assert (n, source.stalls) == (100, 0)
 
 
+def test_a_process_that_was_suspended_does_not_blame_the_brokers(broker, topic, monkeypatch):
+    name, later, suspended = topic("events", 1), [0.0], [1000.0, 1000.0]
+    fill(broker, name, numbered(100, 1))
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
+    monkeypatch.setattr("connectors.kafka.source.time", clock)
+    with opened(broker, name, at_end="stop", broker_timeout=30) as source:
+        poll = source._reader.poll
+
+        def interrupted(seconds):
+            if suspended:
+                later[0] += suspended.pop()
+            else:
+                poll(seconds)
+
+        monkeypatch.setattr(source._reader, "poll", interrupted)
+        assert (sum(map(len, source)), source.stalls) == (100, 0)
+
+
 def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
     name = topic("events")
     fill(broker, name, [(p, None, b'{"x":1}', (t * 7919) % 1000) for t in range(300) for p in range(3)])
