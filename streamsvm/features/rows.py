@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# Up to this many entries, a sort in numpy takes less time than a matrix of scipy does to begin with.
+FEW_ENTRIES = 1000
+
 
 class BadRows(ValueError):
     """Rows that cannot be learned or predicted; no row of the call has been used.
@@ -59,12 +62,15 @@ class EncodedRows:
 
 def in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
     """Sort the entries of rows by column and drop negative columns."""
-    from scipy.sparse import csr_matrix  # slow to import
-
     is_known = columns >= 0
     if not is_known.all():
         indptr = np.concatenate([[0], is_known.cumsum()])[indptr]
         columns, values = columns[is_known], values[is_known]
+    if len(columns) <= FEW_ENTRIES:
+        order = np.lexsort((columns, np.arange(len(indptr) - 1).repeat(indptr[1:] - indptr[:-1])))
+        return EncodedRows(values[order], columns[order], indptr.copy(), False)
+    from scipy.sparse import csr_matrix  # slow to import
+
     shape = len(indptr) - 1, int(columns.max(initial=-1)) + 1
     rows = csr_matrix((values, columns, indptr), shape, copy=True)  # sorted in place
     rows.sort_indices()

@@ -538,10 +538,13 @@ def test_long_rows_are_laid_out_in_order_of_columns():
     names = np.random.default_rng(0).permutation(70_000)
     space = FeatureSpace(len(names))
     space.encode(SparseRows(np.arange(len(names) + 1), names, np.ones(len(names))), np.ones(len(names), bool))
-    row = np.sort(names[::500])
-    rows = space.encode(SparseRows(np.array([0, len(row)]), row, row.astype(float)))
-    assert (np.diff(rows.columns) > 0).all()
-    assert names[rows.columns].tolist() == rows.values.tolist()
+    for every in (500, 50):  # few entries and many are sorted in different ways
+        row = np.append(np.sort(names[::every]), len(names))  # the last one is unknown
+        rows = space.encode(SparseRows(np.array([0, 3, 3, len(row)]), row, row.astype(float)))
+        assert rows.indptr.tolist() == [0, 3, 3, len(row) - 1]
+        assert (np.diff(rows.columns[:3]) > 0).all()
+        assert (np.diff(rows.columns[3:]) > 0).all()
+        assert names[rows.columns].tolist() == rows.values.tolist()
 
 
 # Tables and frames -----------------------------------------------------------------------------------------------
