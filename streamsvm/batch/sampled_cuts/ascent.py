@@ -1,8 +1,8 @@
 """Ascent on the dual of the whole problem, with all kernel values in memory.
 
-Each row has a weight for each label. A step moves weight of a row from one label to another. The gains of all rows are
-computed together; the row with the largest gain takes a step, and so do some rows with gains near it (without offset,
-single rows suffice: Steinwart, Hush and Scovel, 2011).
+Each row has a weight for each label. A step moves weight from one label to another at two rows: the row with the
+largest gain alone, and the row with the largest gain given the first. This is second-order working set selection (Fan,
+Chen and Lin, 2005; without offset, Steinwart, Hush and Scovel, 2011).
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from streamsvm.core.simd import uint
 # Unsigned indices, because numba then omits the handling of negative ones.
 # Steps between two computations of the duality gap.
 LOOK = 8
+# Minimum curvature of a row given another row, as a share of its curvature alone; less is rounding error.
+LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
-ZERO, HALF, TWO = np.float32(0.0), np.float32(0.5), np.float32(2.0)
-# Rows with at least this share of the largest gain take a step, at most MORE rows per class.
-NEAR, MORE = np.float32(0.02), 16
+ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
+# Rows with at least this share of the largest gain also take a step, at most MORE rows per class.
+NEAR, MORE = np.float32(0.05), 4
 # Number of interleaved parts in `largest`, because compilers do not vectorise an argmax.
 LANES = 128
 
@@ -48,28 +50,42 @@ class Dual(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Quantities of each row that determine its step.
+    """Quantities of each row that determine a step.
 
     Parameters
     ----------
-    high, up
-        The largest loss, and its label.
+    high, up, back
+        The largest loss, its label, and the weight of this label.
     low, down, room
         The smallest loss among labels with weight, its label, and the weight of this label.
-    squares, gains
-        The curvature along the row's step, and the gain of the step.
+    squares, shared
+        The curvature along the row's step, and the mixed curvature with the first row's step.
+    gains, beside
+        The gain of a step alone, and given the first row's step.
     lanes
         Scratch of `largest`.
     """
 
     high: Any
     up: Any
+    back: Any
     low: Any
     down: Any
     room: Any
     squares: Any
+    shared: Any
     gains: Any
+    beside: Any
     lanes: Any
+
+
+class Line(NamedTuple):
+    """The gain slope * t - square * t^2 / 2 of a step t from `least` to `most`."""
+
+    slope: Any
+    square: Any
+    least: Any
+    most: Any
 
 
 @allocating
@@ -80,13 +96,24 @@ def ascend(dual, n_steps, tol):
     """
     gram, share, most, weights, losses = dual
     n = weights.shape[1]
-    single, labels = np.empty((4, n), np.float32), np.empty((2, n), np.int32)
-    gains = np.zeros(n + -n % LANES, np.float32)
-    rows = Rows(single[0], labels[0], single[1], labels[1], single[2], single[3], gains, np.empty(LANES, np.float32))
+    padded = n + -n % LANES
+    rows = Rows(
+        np.empty(n, np.float32),
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.empty(n, np.int32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.empty(n, np.float32),
+        np.zeros(padded, np.float32),
+        np.zeros(padded, np.float32),
+        np.empty(LANES, np.float32),
+    )
     for i in range(n):
         rows.squares[i] = max(TWO * share * gram[i, i], TINY)
     for step in range(n_steps):
-        highest(losses, rows.high, rows.up)
+        highest(losses, weights, rows.high, rows.up, rows.back)
         lowest(losses, weights, rows)
         if step % LOOK == 0 and gap_of(losses, weights, rows.high, most) <= tol:
             return step
@@ -94,27 +121,51 @@ def ascend(dual, n_steps, tol):
         i = largest(rows.gains, rows.lanes)
         if rows.gains[i] <= ZERO:
             return step
-        step_near(dual, rows, i)
+        step_others(dual, rows, i, step_pair(dual, rows, i))
     return n_steps
 
 
 @kernel
-def step_near(dual, rows, i):
-    """Take a step at row i, and at some rows whose gains are near the gain of row i."""
+def step_pair(dual, rows, i):
+    """Take a step at row i and the best row given row i.
+
+    Returns that row; if no row gains, an arbitrary one.
+    """
+    gram, share = dual.gram, dual.share
+    together(gram[i], share, i, rows.up, rows.down, rows.shared)
+    slope, square, room = rows.high[i] - rows.low[i], rows.squares[i], rows.room[i]
+    alone = min(slope / square, room)
+    gain_beside(rows, alone, ONE / square if alone < room else ZERO)
+    rows.beside[i] = ZERO
+    j = largest(rows.beside, rows.lanes)
+    if rows.beside[j] > ZERO:
+        first = Line(slope, square, -rows.back[i], room)
+        second = Line(rows.high[j] - rows.low[j], rows.squares[j], -rows.back[j], rows.room[j])
+        of_i, of_j = best_steps(first, second, rows.shared[j])
+        move(dual, i, rows.up[i], rows.down[i], of_i)
+        move(dual, j, rows.up[j], rows.down[j], of_j)
+    else:
+        move(dual, i, rows.up[i], rows.down[i], alone)
+    return j
+
+
+@kernel
+def step_others(dual, rows, i, j):
+    """Take a step at some other rows whose gain is near that of row i."""
     n = rows.high.size
     least, k, left = NEAR * rows.gains[i], i, MORE * len(dual.losses)
-    for _ in range(n):
-        if rows.gains[k] > least:
+    for _ in range(n - 1):
+        k = k + 1 if k + 1 < n else 0
+        if rows.gains[k] > least and k != j:
             step_alone(dual, rows.squares[k], k)
             left -= 1
             if left == 0:
                 break
-        k = k + 1 if k + 1 < n else 0
 
 
 @jit_fastmath
-def highest(losses, high, up):
-    """Find the largest loss of each row, and its label."""
+def highest(losses, weights, high, up, back):
+    """Find the largest loss of each row, its label, and the label's weight."""
     high[:] = -LARGE
     up[:] = 0
     for c in range(len(losses)):
@@ -122,6 +173,10 @@ def highest(losses, high, up):
         for i in range(high.size):
             up[uint(i)] = label if loss[uint(i)] > high[uint(i)] else up[uint(i)]
             high[uint(i)] = loss[uint(i)] if loss[uint(i)] > high[uint(i)] else high[uint(i)]
+    for c in range(len(losses)):
+        weight, label = weights[uint(c)], np.int32(c)
+        for i in range(high.size):
+            back[uint(i)] = weight[uint(i)] if up[uint(i)] == label else back[uint(i)]
 
 
 @jit_fastmath
@@ -156,6 +211,20 @@ def gap_of(losses, weights, high, most):
 
 
 @jit_fastmath
+def together(values, share, i, up, down, shared):
+    """Compute the mixed curvature of each row's step with the step of row i.
+
+    `values` is row i of the kernel matrix.
+    """
+    a, b = up[i], down[i]
+    for k in range(shared.size):
+        to, off = up[uint(k)], down[uint(k)]
+        same = (ONE if to == a else ZERO) + (ONE if off == b else ZERO)
+        opposed = (ONE if to == b else ZERO) + (ONE if off == a else ZERO)
+        shared[uint(k)] = (same - opposed) * share * values[uint(k)]
+
+
+@jit_fastmath
 def gain_alone(high, low, room, squares, gains):
     """Compute the gain of the best step of each row."""
     for i in range(high.size):
@@ -163,6 +232,24 @@ def gain_alone(high, low, room, squares, gains):
         step = slope / square
         step = step if step < room[uint(i)] else room[uint(i)]
         gains[uint(i)] = step * (slope - HALF * step * square)
+
+
+@jit_fastmath
+def gain_beside(rows, alone, inverse):
+    """Compute the gain of each row's best step after the first row's step `alone`.
+
+    `inverse` is the reciprocal curvature of the first row if its step can adapt, and 0 if it is at its bound.
+    """
+    high, low, room, back, squares, shared = rows.high, rows.low, rows.room, rows.back, rows.squares, rows.shared
+    for i in range(high.size):
+        slope = high[uint(i)] - low[uint(i)] - alone * shared[uint(i)]
+        square = squares[uint(i)] - shared[uint(i)] * (shared[uint(i)] * inverse)
+        least = LEAST * squares[uint(i)]
+        square = square if square > least else least
+        step = slope / square
+        step = step if step > -back[uint(i)] else -back[uint(i)]
+        step = step if step < room[uint(i)] else room[uint(i)]
+        rows.beside[uint(i)] = step * (slope - HALF * step * square)
 
 
 @jit_fastmath
@@ -182,6 +269,32 @@ def largest(values, lanes):
     while values[place] < top:
         place += LANES
     return place
+
+
+@kernel
+def best_steps(a, b, shared):
+    """Find the steps of two rows, within their bounds, with the largest joint gain.
+
+    a and b are of type `Line`.
+    """
+    determinant = np.float64(a.square) * b.square - np.float64(shared) * shared
+    if determinant > LEAST * a.square * b.square:
+        s = (np.float64(a.slope) * b.square - np.float64(b.slope) * shared) / determinant
+        t = (np.float64(b.slope) * a.square - np.float64(a.slope) * shared) / determinant
+        if a.least <= s <= a.most and b.least <= t <= b.most:
+            return s, t
+    best_s, best_t, best = 0.0, 0.0, 0.0
+    for edge in range(4):
+        if edge < 2:
+            s = np.float64(a.least if edge == 0 else a.most)
+            t = min(max((b.slope - shared * s) / b.square, b.least), b.most)
+        else:
+            t = np.float64(b.least if edge == 2 else b.most)
+            s = min(max((a.slope - shared * t) / a.square, a.least), a.most)
+        gain = s * (a.slope - 0.5 * s * a.square - t * shared) + t * (b.slope - 0.5 * t * b.square)
+        if gain > best:
+            best_s, best_t, best = s, t, gain
+    return best_s, best_t
 
 
 @kernel

@@ -135,7 +135,8 @@ class SampledCuts(BatchClassifier):
     .. [1] C.-N. J. Yu, T. Joachims: Training structural SVMs with kernels using sampled cuts, KDD 2008.
     .. [2] S. Lacoste-Julien, M. Schmidt, F. Bach: A simpler approach to obtaining an O(1/t) convergence rate for the
        projected stochastic subgradient method, 2012 (arXiv 1212.2002), for the weights.
-    .. [3] I. Steinwart, D. Hush, C. Scovel: Training SVMs without offset, JMLR 2011.
+    .. [3] I. Steinwart, D. Hush, C. Scovel: Training SVMs without offset, JMLR 2011; R.-E. Fan, P.-H. Chen, C.-J. Lin:
+       Working set selection using second order information, JMLR 2005.
     """
 
     # scikit-learn needs an argument for each parameter, so there are more than 7.
