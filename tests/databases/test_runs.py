@@ -68,10 +68,10 @@ def test_killed_and_resumed(database: Database, tmp_path: Path, request: pytest.
     if database.url.startswith("postgres"):
         log, at = tmp_path / "log", count(database, "broken_off")
         with Command(*arguments(database, "broken_off", 100), cwd=tmp_path, stderr=log) as process:
-            while process.poll() is None and count(database, "broken_off") < at + 200:
+            while process.poll() is None and count(database, "broken_off") <= at:
                 time.sleep(0.002)
             request.getfixturevalue("server").crash()
-            assert process.wait(60) == TEMPORARY, log.read_text()
+            assert process.wait(60) in (TEMPORARY, 0), log.read_text()  # 0 if it was too quick
         assert "Traceback" not in log.read_text()
     ran_here(*arguments(database, "broken_off", 500), cwd=tmp_path, check=True)
     assert results(database, "broken_off") == whole
