@@ -45,7 +45,7 @@ hypothesis.settings.load_profile("streamsvm")
 def pytest_configure(config: pytest.Config) -> None:
     """Compile with one process per core. Otherwise all workers would compile during collection.
 
-    The same holds for the bytecode of the tests, of which a fresh checkout has none.
+    For the same reason, a fresh checkout translates the tests to bytecode before the workers start.
     """
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
         quiet: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.DEVNULL}

@@ -153,7 +153,7 @@ def back_off(state, row, n, frequencies):
 
 @inlined
 def interpolate(state, counts, one, n, frequencies):
-    """Interpolate the frequencies with counts of all classes, of which a label adds `one`."""
+    """Interpolate the frequencies with counts of all classes; a label counts as `one`."""
     tally, share = state.tally, 1.0 / take_counts(state, counts, one, n)
     for c in range(n):
         frequencies[c] = (tally[c] + one * frequencies[c]) * share
@@ -187,7 +187,7 @@ def context(labels, k):
 
 @inlined
 def take_counts(state, counts, one, n):
-    """Write the counts of the n classes voted on to `tally`, of which a label adds `one`.
+    """Write the counts of the n classes voted on to `tally`; a label counts as `one`.
 
     Returns
     -------

@@ -107,7 +107,7 @@ FIELDS: dict[str, SchemaEntry] = {
 
 @inlined
 def find_late_frequencies(state, row, n):
-    """Write the class frequencies of one row of late counts to `late_base`."""
+    """Write the class frequencies by a row of `late_counts` to `late_base`."""
     spread_evenly(state, n, state.late_base)
     interpolate(state, state.late_counts[row], state.late_increment if row == KNOWN else 1.0, n, state.late_base)
 

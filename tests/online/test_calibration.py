@@ -39,7 +39,7 @@ def ask(state, p, others=1.0):
 
 
 @pytest.mark.parametrize("others", [1.0, 5.0])
-def test_it_is_the_formula_where_it_is_heard(others):
+def test_it_is_the_formula_where_it_is_used(others):
     p, state = np.array([0.7, 0.2, 0.1]), fresh(2.0, 0.5)
     np.testing.assert_array_equal(ask(state, p, others), p)
     state.gain = 2.0 * calibration.MARGIN
@@ -68,7 +68,7 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
 @pytest.mark.parametrize("n_classes", [2, N])
 def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
     rng, one, other = np.random.default_rng(2), fresh(2.0, 0.5), fresh(2.0, 0.5)
-    heard = []
+    used = []
     for i in range(100):
         scores, beta = 2.0 * rng.normal(size=n_classes), 1.5
         p = np.exp(beta * scores) / np.exp(beta * scores).sum()
@@ -81,8 +81,8 @@ def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
         learn_noise(other, n_classes, label, p)
         for number in ("sharpness", "odds", "of_sharpness", "of_odds", "of_both", "gain"):
             assert getattr(one, number) == pytest.approx(getattr(other, number), rel=1e-3, abs=1e-5)
-        heard.append(bool(is_used(one)))
-    assert set(heard) == {False, True}
+        used.append(bool(is_used(one)))
+    assert set(used) == {False, True}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.4])
