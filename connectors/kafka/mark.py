@@ -42,6 +42,7 @@ class Mark:
         self._taken: dict[int, int] = {}  # after the events of the rows taken
         self._target: dict[int, int] = {}  # of the transaction that is being committed
         self._token = uuid.uuid4().hex  # metadata of the offsets: which run wrote them
+        self._earlier: set[tuple[int, int, str]] = set()  # partition, offset and metadata at the start
         self._claimed = source is None  # whether this run has written the mark
 
     @property
@@ -58,6 +59,12 @@ class Mark:
         """Read the current offsets of the group."""
         return {partition: found.offset for partition, found in self._offsets_there().items()}
 
+    def read_at_start(self) -> dict[int, int]:
+        """Read the offsets that earlier runs committed."""
+        found = self._offsets_there()
+        self._earlier = {(partition, each.offset, each.metadata) for partition, each in found.items()}
+        return {partition: each.offset for partition, each in found.items()}
+
     def _offsets_there(self) -> dict[int, Any]:
         if self._source is None:
             return {}
@@ -69,28 +76,30 @@ class Mark:
             offsets = client.list_group_offsets({self.group: None})[self.group]
         return {tp.partition: found for tp, found in offsets.items() if tp.topic == self.topic and found.offset >= 0}
 
-    def check_unmarked(self, read: Callable[[], dict[int, int]]) -> None:
-        """Raise ConnectorError if a run without a checkpoint finds the mark of an earlier run."""
+    def check_unmarked(self, read: Callable[[], dict[int, int]]) -> dict[int, int]:
+        """Return the mark; raise ConnectorError if a run without a checkpoint finds that of an earlier run."""
+        mark = read()
         if self._source is None or self._fresh or self._trust != "check":
-            return
+            return mark
         begin = self._source.beginnings
-        if mark := {p: offset for p, offset in read().items() if offset > begin.get(p, 0)}:
+        if beyond := {p: offset for p, offset in mark.items() if offset > begin.get(p, 0)}:
             raise ConnectorError(
-                f"{self._brokers.name}: the group {self.group} says that events were answered up to {_shown(mark)}, "
+                f"{self._brokers.name}: the group {self.group} says that events were answered up to {_shown(beyond)}, "
                 "but the checkpoint is missing. Restore the checkpoint; or set mark=trust to learn from "
                 "the beginning again and write only the predictions that are not there yet; or start over with --reset "
                 "(or mark=forget), which writes predictions of all events again",
                 "no checkpoint",
                 option="mark",
             )
+        return mark
 
     def begin(self, read: Callable[[], dict[int, int]]) -> None:
         """Start without a checkpoint."""
-        self.check_unmarked(read)  # again, because other producers are fenced off now
+        mark = self.check_unmarked(read)  # again, because other producers are fenced off now
         if self._source is None:
             return
         if self._trust == "trust":
-            self._skip_before(read())
+            self._skip_before(mark)
         else:
             at = self._source.position[self._source.topic]
             self._taken = {int(partition): offset for partition, offset in at.items()}
@@ -154,11 +163,10 @@ class Mark:
         self.committed, self._claimed = self._target, True
 
     def is_foreign(self) -> bool:
-        """Return whether another run has written the mark since this run did."""
-        if self._source is None or not self._claimed:
-            return False
+        """Return whether another run has written the mark since this run started."""
         found = self._offsets_there()
-        return bool({found[p].metadata or "" for p in self.committed.keys() & found.keys()} - {self._token, ""})
+        others = {(p, each.offset, each.metadata) for p, each in found.items() if each.metadata != self._token}
+        return any(metadata for _, _, metadata in others - self._earlier)  # tools that reset offsets write none
 
     def is_reached(self, mark: Mapping[int, int]) -> bool:
         """Return whether the mark shows that an unconfirmed transaction succeeded."""

@@ -29,6 +29,8 @@ _ASK_S = 3.0  # between two checks whether the topics of a commit still exist
 _SAY_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # timeout of brokers when the run is ending
 _STUCK_S = 30.0  # timeout of a commit: the client may wait for the response of a broker that has stopped
+_TAKEOVER_S = 3.0  # in which a newer run writes the mark after its start
+_FENCED = {"ProducerFencedError", "InvalidProducerEpochError"}
 _TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
@@ -90,7 +92,7 @@ class Transactions:
 
     def mark_at_start(self) -> dict[int, int]:
         """Read the offsets of the mark before the run."""
-        return self.starting.ask(self.mark.read, self._check_deadline)
+        return self.starting.ask(self.mark.read_at_start, self._check_deadline)
 
     def rewind(self, position: Position) -> None:
         """Resume from a checkpoint."""
@@ -222,9 +224,7 @@ class Transactions:
 
     def _repair(self, error: Exception) -> bool:
         """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
-        # Brokers also send these errors after a transaction timeout.
-        timed_out = _clock() - self._began > self.brokers.client.get("transaction_timeout_ms", 60_000) / 2000
-        if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
+        if kinds(error) & _FENCED and self._is_replaced():
             raise self._fenced(error)
         too_large = bool(kinds(error) & _TOO_LARGE)
         if not too_large and not passes_anew(error):
@@ -254,6 +254,22 @@ class Transactions:
         self._take_back(reject=too_large)
         return False
 
+    def _is_replaced(self) -> bool:
+        """Return whether a newer run caused an error of `_FENCED`.
+
+        Brokers also send these errors after a transaction timeout, or if an older run has started a producer before
+        it found the mark of this run.
+        """
+        if self.mark.topic is None:
+            half_s = float(self.brokers.client.get("transaction_timeout_ms", 60_000)) / 2000
+            return _clock() - self._began <= half_s
+        deadline = time.monotonic() + _TAKEOVER_S
+        while not self._timeout.ask(self.mark.is_foreign, self._check_deadline):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
     def _take_back(self, *, reject: bool) -> None:
         """Put the records of the transaction back in front of those that wait."""
         waiting = [*(stretch[:3] for stretch in self._sent), *((tp, *rows) for tp, rows in self._rows.items())]
@@ -274,6 +290,8 @@ class Transactions:
             self._producer.leave()
         self._producer = None
         self._start()
+        if self.mark.is_foreign():  # it was being written
+            raise self._fenced(error)
         return self.mark.read()
 
     def _check_topics(self) -> None:
@@ -304,8 +322,8 @@ class Transactions:
 
     def _fenced(self, error: Exception) -> ConnectorError:
         fenced = ConnectorError(
-            f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one, the "
-            "older, stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
+            f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one "
+            "stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
             "fenced",
             option="transactional_id",
         )

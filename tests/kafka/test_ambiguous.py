@@ -84,12 +84,12 @@ def trial(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Trial:
 def test_a_disturbed_request_changes_no_result(trial: Trial) -> None:
     trial.check(faults := [*(Fault(api, "answer") for api in TRANSACTION), Fault("EndTxn", "request", n=4)])
     assert (trial.codes, [fault.n_fired for fault in faults]) == ([0], [1] * len(faults)), faults
-    out_of_order = Fault("Produce", "refused", n=3, code=45)
+    out_of_order, fenced = Fault("Produce", "refused", n=3, code=45), Fault("EndTxn", "error", n=2, code=90)
     trial.check(
-        [Fault("EndTxn", "error", code=90)],
-        [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice"), out_of_order],
+        [Fault("EndTxn", "error", code=53)],  # no permission
+        [Fault("Produce", "refused"), Fault("TxnOffsetCommit", "slice"), out_of_order, fenced],
     )
-    assert (trial.codes, out_of_order.n_fired) == ([1, 0], 1)
+    assert (trial.codes, out_of_order.n_fired, fenced.n_fired) == ([1, 0], 1, 1)
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, to
             old.send_signal(signal.SIGCONT)
             more_until(lambda: old.over, new)
             assert old.wait() == 1, old.log
-            assert "the older, stops" in old.log
+            assert "fenced off" in old.log
             wait_for(lambda: marked(broker, source, out) >= n, new)
             new.send_signal(signal.SIGTERM)
             assert new.wait() == 143, new.log

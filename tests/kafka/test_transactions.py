@@ -43,6 +43,7 @@ class Cluster:
 
     def sleep(self, seconds):
         self.pauses.append(round(seconds, 3))
+        self.now += seconds
 
     def producer(self, _, identity):
         assert identity == "id"
@@ -232,7 +233,7 @@ def test_no_more_than_twenty_repairs_in_a_row(cluster):
     ("name", "reason"), [("TopicAuthorizationFailedError", "write"), ("ProducerFencedError", "fenced")]
 )
 def test_lasting_errors_end_the_run(cluster, name, reason):
-    made = begun(cluster)
+    made = begun(cluster, marked=False)
     add(made, b"a")
     cluster.before = [error := getattr(errors, name)("why")]
     with raises(ConnectorError, reason=reason) as caught:
@@ -242,8 +243,8 @@ def test_lasting_errors_end_the_run(cluster, name, reason):
 
 
 @pytest.mark.parametrize(("seconds", "commits"), [(5.0, 0), (5.5, 1)])
-def test_a_transaction_fenced_after_half_its_timeout_is_repeated(cluster, seconds, commits):
-    made = begun(cluster)
+def test_without_a_mark_a_transaction_fenced_after_half_its_timeout_is_repeated(cluster, seconds, commits):
+    made = begun(cluster, marked=False)
     add(made, b"a" * (1 << 18))  # sent at once
     cluster.now += seconds
     cluster.before = [errors.ProducerFencedError("why")]
@@ -253,6 +254,38 @@ def test_a_transaction_fenced_after_half_its_timeout_is_repeated(cluster, second
         with raises(ConnectorError, reason="fenced", option="transactional_id"):
             made.commit()
     assert cluster.commits == commits
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("after_s", [0.0, 2.5, "start", None])
+def test_a_fenced_run_ends_only_if_another_one_writes_the_mark(cluster, is_first, after_s):
+    cluster.offsets, cluster.token = {0: 0}, "earlier"
+    made = begun(cluster)
+    if not is_first:
+        add(made, b"a")
+        made.commit()
+    fenced_at, written = cluster.now, list(cluster.log)
+
+    def mark():
+        if after_s == "start":
+            is_there = len(cluster.producers) > 1
+        else:
+            is_there = after_s is not None and cluster.now >= fenced_at + after_s
+        if is_there:
+            cluster.offsets, cluster.token = {0: 1}, "newer"
+        return Cluster.mark(cluster)
+
+    made.mark._offsets_there = mark
+    add(made, b"b", offset=1)
+    cluster.before = [errors.ProducerFencedError("an older run looked for the mark too late")]
+    if after_s is None:
+        made.commit()
+        assert (cluster.log, cluster.offsets) == ([*written, b"b"], {0: 2})
+        return
+    with raises(ConnectorError, reason="fenced", option="transactional_id"):
+        made.commit()
+    assert cluster.log == written
+    assert len(cluster.producers) == 1 + (after_s == "start")
 
 
 @pytest.mark.parametrize(
