@@ -5,39 +5,25 @@ from __future__ import annotations
 import importlib
 
 # Replaces `typing.TYPE_CHECKING`: importing `typing` would double the time until `__main__` handles interrupts.
+# An import `as` the same name tells type checkers that the name is public.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
-    from streamsvm.budgeted.classifier import BSGDClassifier
-    from streamsvm.decide.deciding import DecidingClassifier
-    from streamsvm.delayed.budget import LabelBudget
-    from streamsvm.delayed.classifier import DelayedClassifier
-    from streamsvm.ensemble.classifier import StreamSVMClassifier
-    from streamsvm.keyed.classifier import KeyedClassifier
-    from streamsvm.loading import load, warmup
-    from streamsvm.monitor import FeatureMonitor
-    from streamsvm.polytope.classifier import CPMClassifier
-    from streamsvm.refit.classifier import RefitClassifier
-
-    __all__ = [
-        "BSGDClassifier",
-        "CPMClassifier",
-        "DecidingClassifier",
-        "DelayedClassifier",
-        "FeatureMonitor",
-        "IndexedBCD",
-        "KeyedClassifier",
-        "LabelBudget",
-        "RefitClassifier",
-        "SampledCuts",
-        "SmoothedNewton",
-        "StreamSVMClassifier",
-        "__version__",
-        "load",
-        "warmup",
-    ]
+    from streamsvm.batch import IndexedBCD as IndexedBCD
+    from streamsvm.batch import SampledCuts as SampledCuts
+    from streamsvm.batch import SmoothedNewton as SmoothedNewton
+    from streamsvm.budgeted.classifier import BSGDClassifier as BSGDClassifier
+    from streamsvm.decide.deciding import DecidingClassifier as DecidingClassifier
+    from streamsvm.delayed.budget import LabelBudget as LabelBudget
+    from streamsvm.delayed.classifier import DelayedClassifier as DelayedClassifier
+    from streamsvm.ensemble.classifier import StreamSVMClassifier as StreamSVMClassifier
+    from streamsvm.keyed.classifier import KeyedClassifier as KeyedClassifier
+    from streamsvm.loading import load as load
+    from streamsvm.loading import warmup as warmup
+    from streamsvm.monitor import FeatureMonitor as FeatureMonitor
+    from streamsvm.polytope.classifier import CPMClassifier as CPMClassifier
+    from streamsvm.refit.classifier import RefitClassifier as RefitClassifier
 
 # Public names are imported lazily, because river and numba take a third of a second to import.
 _HOMES = {

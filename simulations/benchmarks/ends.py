@@ -23,7 +23,8 @@ from simulations.harness import Benchmark, Case, key_of
 from simulations.storage import Rows
 from simulations.tables import Column, Table, of, part, pick
 from streamsvm import CPMClassifier
-from streamsvm.run.runner import runner_of
+from streamsvm.run import RunConfig
+from streamsvm.run.runner import Runner
 
 EVENTS, BATCH, REPEATS = 60_000, 1024, 5
 FORMATS, TABLES, ALONE = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps"), "learner alone"
@@ -74,7 +75,7 @@ def once(path: Path, most: int | None = None) -> dict[str, float]:
     """Time a run."""
     source, sink = open_source(str(path), label="label"), open_sink(str(path.with_name("out.csv")))
     start, began = time.process_time(), time.perf_counter()
-    report = runner_of(CPMClassifier(), source, out=sink, max_events=most).run()
+    report = Runner(CPMClassifier(), source, RunConfig(max_events=most), {"out": sink}).run()
     seconds, clock = time.process_time() - start, time.perf_counter() - began
     source.close()
     sink.close()

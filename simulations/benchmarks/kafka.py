@@ -109,7 +109,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
     """Time the runner's loop with a CPM of ten faces, in seconds."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
-    from streamsvm.run.runner import runner_of
+    from streamsvm.run.runner import Runner
 
     with contextlib.ExitStack() as stack:
         url = f"kafka://{address}/{topic}?at_end=stop"
@@ -119,7 +119,7 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
             url = f"kafka://{address}/{out}?commit_interval={commit}&transactional_id={uuid.uuid4().hex}"
             sinks["out"] = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
             sinks["out"].flush()
-        runner = runner_of(CPMClassifier(n_faces=10), source, **sinks)
+        runner = Runner(CPMClassifier(n_faces=10), source, sinks=sinks)
         start = time.perf_counter()
         runner.run()
         return time.perf_counter() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 DEFAULT_SOURCE = "synthetic:demo"
@@ -14,14 +15,11 @@ SHORT_NAMES = {
 """Models by short name."""
 
 
+# Public names are imported lazily, so that the command line starts fast.
+_HOMES = {"Run": "streamsvm.run.start", "RunConfig": "streamsvm.run.config"}
+
+
 def __getattr__(name: str) -> Any:
-    """Import public names lazily, so that the command line starts fast."""
-    if name == "RunConfig":
-        from streamsvm.run.config import RunConfig
-
-        return RunConfig
-    if name == "Run":
-        from streamsvm.run.start import Run
-
-        return Run
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

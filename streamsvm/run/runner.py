@@ -18,7 +18,7 @@ from streamsvm.delayed.models import TooManyClasses
 from streamsvm.delayed.protocol import Answer
 from streamsvm.models.archive import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
-from streamsvm.run.config import SINKS, RunConfig
+from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.history import Refits, notices_of
@@ -236,11 +236,12 @@ class Runner:
             if report.first_prediction_s is None:
                 report.first_prediction_s = working_time() - self._started
         self._stage.write(self._outputs)
-        drops = [] if report.late else metrics.drops.pop_new()
-        if report.monitor is not None and report.late is not None:
-            report.monitor.follow_labels(report.late.judged_times, n_judged)
-        if report.monitor is not None and (table := report.monitor.records(drops, answers, batch, n_judged)):
-            self._outputs.write("alerts", table)
+        if report.monitor is not None:
+            drops = [] if report.late else metrics.drops.pop_new()
+            if report.late is not None:
+                report.monitor.follow_labels(report.late.judged_times, n_judged)
+            if table := report.monitor.records(drops, answers, batch, n_judged):
+                self._outputs.write("alerts", table)
         if kept.rejected:
             self._reject(kept.rejected)
         self._check_hope(kept)
@@ -384,24 +385,3 @@ class Runner:
         except OSError as error:
             message = f"the model could not be saved as {path}: {error.strerror or error}"
             raise RunError(message if after is None else f"{after}; and {message}") from after or error
-
-
-def runner_of(model: Any, source: Source, **options: Any) -> Runner:
-    """Build a runner from options of `Runner`, sinks by role, and settings of `RunConfig`.
-
-    Parameters
-    ----------
-    model, source
-        As for `Runner`.
-    options
-        Such as `checkpoint`, `out`, or `max_events`.
-    """
-    sinks = {role: options.pop(role) for role in SINKS if role in options}
-    own = {name: options.pop(name) for name in ("checkpoint", "observers", "started") if name in options}
-    config = RunConfig(**options, **{role: sink.name for role, sink in sinks.items()})
-    return Runner(model, source, config, sinks, **own)
-
-
-def run(model: Any, source: Source, **options: Any) -> Report:
-    """Run a model over a source, with the options of `runner_of`."""
-    return runner_of(model, source, **options).run()

@@ -132,9 +132,12 @@ def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer
 
         yield stack.enter_context(contextlib.closing(Exporter(config.metrics_port)))
     if config.page is not None:
-        from streamsvm.run.page.server import Page
+        from streamsvm.run.page.dashboard import DashboardState
+        from streamsvm.run.page.server import Server
 
-        yield stack.enter_context(contextlib.closing(Page(config.page, config.token)))
+        board = DashboardState()
+        stack.enter_context(contextlib.closing(Server(board, config.page, config.token)))
+        yield stack.enter_context(contextlib.closing(board))  # publishes the end before the server closes
 
 
 def _written(config: RunConfig, report: Report) -> list[Exception]:

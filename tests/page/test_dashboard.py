@@ -30,7 +30,8 @@ from streamsvm.run.notes import Rejects
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
 from streamsvm.run.page.feed import Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated
-from streamsvm.run.runner import Report, runner_of
+from streamsvm.run.runner import Report
+from tests.run.conftest import runner_of
 
 DRIFTING = "synthetic:demo?n=8800&drift=8000&width=0&batch_size=200"
 SHORT = "synthetic:demo?n=2400&drift=1200&width=0&batch_size=200"

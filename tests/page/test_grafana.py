@@ -12,7 +12,7 @@ from streamsvm import CPMClassifier, RefitClassifier
 from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.runner import runner_of
+from tests.run.conftest import runner_of
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsvm.json"
 

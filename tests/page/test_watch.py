@@ -19,9 +19,10 @@ from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.server import Server
 from streamsvm.run.page.watch import CheckpointView, RemoteView, follow
-from streamsvm.run.runner import Report, runner_of
+from streamsvm.run.runner import Report
 from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
+from tests.run.conftest import runner_of
 
 STREAM = "synthetic:demo?n=3000&drift=2000&width=0"
 

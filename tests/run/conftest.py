@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.streams import Source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.run import RunConfig
+from streamsvm.run.config import SINKS
+from streamsvm.run.runner import Report, Runner
 from tests.commands import Command, command, completed, environment, ran_here
 
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,6 +43,19 @@ def streamsvm(tmp_path: Path) -> Streamsvm:
         return subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)
 
     return call
+
+
+def runner_of(model: Any, source: Source, **options: Any) -> Runner:
+    """Build a runner from options of `Runner`, sinks by role, and settings of `RunConfig`."""
+    sinks = {role: options.pop(role) for role in SINKS if role in options}
+    own = {name: options.pop(name) for name in ("checkpoint", "observers", "started") if name in options}
+    config = RunConfig(**options, **{role: sink.name for role, sink in sinks.items()})
+    return Runner(model, source, config, sinks, **own)
+
+
+def run(model: Any, source: Source, **options: Any) -> Report:
+    """Run a model over a source, with the options of `runner_of`."""
+    return runner_of(model, source, **options).run()
 
 
 def restored(fresh: Any, state: Any) -> Any:

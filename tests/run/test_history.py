@@ -19,8 +19,8 @@ from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot
 from streamsvm.run.report import summary, text
-from streamsvm.run.runner import Report, run, runner_of
-from tests.run.conftest import restored
+from streamsvm.run.runner import Report
+from tests.run.conftest import restored, run, runner_of
 
 
 class Told:

@@ -12,7 +12,7 @@ from connectors import open_sink, open_source
 from streamsvm import CPMClassifier, cli
 from streamsvm.models import KernelExpansion
 from streamsvm.run.errors import SetupError
-from streamsvm.run.runner import runner_of
+from tests.run.conftest import runner_of
 
 DATA = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{'ud'[i % 2]}\n" for i in range(60))
 EVENTS = "a,b,k,t\n" + "".join(f"{i % 7},{i % 5},{i},{i}\n" for i in range(60))

@@ -6,8 +6,8 @@ import logging
 from connectors import open_source
 from streamsvm import CPMClassifier
 from streamsvm.run.progress import Progress
-from streamsvm.run.runner import runner_of
 from streamsvm.run.standing import Rate
+from tests.run.conftest import runner_of
 
 
 class Terminal(io.StringIO):

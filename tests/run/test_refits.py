@@ -26,10 +26,10 @@ from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report import summary
-from streamsvm.run.runner import Report, runner_of
+from streamsvm.run.runner import Report
 from tests.commands import ran_here
 from tests.errors import raises
-from tests.run.conftest import has_size, killed, write_stream
+from tests.run.conftest import has_size, killed, runner_of, write_stream
 from tests.run.test_runner import Numbers
 
 REFIT = ("--refit", "newton,every=300,window=600")

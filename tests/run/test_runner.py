@@ -17,8 +17,8 @@ from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.runner import run, runner_of
 from tests.errors import raises
+from tests.run.conftest import run, runner_of
 
 
 class Numbers(Source):

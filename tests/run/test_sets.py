@@ -16,9 +16,8 @@ from streamsvm import CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.report import summary, text
-from streamsvm.run.runner import runner_of
 from tests.choices import each_choice
-from tests.run.conftest import json_lines, write_stream
+from tests.run.conftest import json_lines, runner_of, write_stream
 
 N = 450
 

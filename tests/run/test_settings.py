@@ -13,8 +13,7 @@ from connectors import open_sink, open_source
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.runner import run, runner_of
-from tests.run.conftest import json_lines, table, write_stream
+from tests.run.conftest import json_lines, run, runner_of, table, write_stream
 from tests.run.test_cli import CPM, error
 from tests.run.test_runner import Collected, Numbers
 

@@ -9,7 +9,7 @@ import pytest
 
 from connectors import open_sink, open_source
 from streamsvm import CPMClassifier
-from streamsvm.run.runner import runner_of
+from tests.run.conftest import runner_of
 
 PROGRAM = """
 import time

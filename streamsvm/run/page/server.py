@@ -16,36 +16,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Protocol
 from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.dashboard import Busy, DashboardState
-from streamsvm.run.page.feed import Broadcaster
 from streamsvm.run.web import FIGURES, HTML, JSON, Answer, HttpServer, Place, Request, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
 
 logger = logging.getLogger("streamsvm.run")
-
-
-class Shown(Protocol):
-    """State that a page shows."""
-
-    feed: Broadcaster
-
-    def series(self) -> bytes:
-        """Return all points over time as JSON."""
-
-    def ask(self, number: int, timeout: float) -> bytes:
-        """Return the reasons of a prediction as JSON."""
-
-    def health(self) -> str:
-        """Return the problem of the run; empty if there is none."""
-
-    def metrics(self) -> bytes:
-        """Return metrics for Prometheus."""
 
 
 class Server:
@@ -71,7 +51,7 @@ class Server:
         If it cannot listen there, or the token is missing.
     """
 
-    def __init__(self, shown: Shown, place: str, token: str | None) -> None:
+    def __init__(self, shown: DashboardState, place: str, token: str | None) -> None:
         where = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
@@ -150,30 +130,6 @@ class Server:
             if message is None and feed.closed:
                 return
             yield b": here\n\n" if message is None else b"data: %b\n\n" % message
-
-
-class Page(DashboardState):
-    """An observer of a run that serves its dashboard.
-
-    Parameters
-    ----------
-    place, token
-        Address and token, as for `Server`.
-
-    Attributes
-    ----------
-    server
-        The server; `server.url` is the address.
-    """
-
-    def __init__(self, place: str, token: str | None = None) -> None:
-        super().__init__()
-        self.server = Server(self, place, token)
-
-    def close(self) -> None:
-        """Publish the end of the run and stop serving."""
-        super().close()
-        self.server.close()
 
 
 def _json(content: bytes, request: Request) -> Answer:

@@ -24,7 +24,7 @@ from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.dashboard import DashboardState, packed
-from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
+from streamsvm.run.page.feed import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.standing import Rate, Report
 
@@ -150,7 +150,7 @@ class CheckpointView(DashboardState):
         return "" if self.report is not None else "no checkpoint yet"
 
 
-class RemoteView:
+class RemoteView(DashboardState):
     """State of a run from the `state.json` of its page; curves start when watching starts.
 
     Parameters
@@ -164,6 +164,7 @@ class RemoteView:
     rest = 0.0
 
     def __init__(self, url: str, token: str | None) -> None:
+        super().__init__()
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -174,8 +175,8 @@ class RemoteView:
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.url, self.feed = url.partition("#")[0], Broadcaster()
-        self._run, self._series, self._lost, self._last = "", Series(), False, b""
+        self.url = url.partition("#")[0]
+        self._run, self._lost, self._last = "", False, b""
 
     def look(self) -> None:
         """Fetch the state."""
@@ -219,10 +220,6 @@ class RemoteView:
         state = orjson.loads(self.feed.latest or b"{}")
         if state and not state.get("ended"):
             self.feed.publish(packed(state | {"lost": True}))
-
-    def series(self) -> bytes:
-        """Return all points since watching started as JSON."""
-        return packed({"run": self._run, **self._series.packed(), "history": {}})
 
     def ask(self, number: int, timeout: float) -> bytes:
         """Refuse, because only the process of the run has its events."""
