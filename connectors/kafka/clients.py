@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import socket
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -214,14 +215,29 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
     try:
         return _make(make, servers if first is None else [first], settings)
     except KafkaTimeoutError as error:
-        seconds = settings["bootstrap_timeout_ms"] / 1000
+        what = f"no broker responded within {settings['bootstrap_timeout_ms'] / 1000:g} s"
+        if unknown := unknown_hosts(servers):
+            message = f"{name}: {what}: unknown host {' and '.join(unknown)}: check the name"
+            raise UnreachableError(message, "unknown host") from error
         raise UnreachableError(
-            f"{name}: no broker responded within {seconds:g} s: check that one runs there, and check the port, "
-            f"`security_protocol` and credentials ({describe(error)})",
+            f"{name}: {what}: check that one runs there, and check the port, `security_protocol` and credentials "
+            f"({describe(error)})",
             "no answer",
         ) from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error
+
+
+def unknown_hosts(servers: Sequence[str]) -> list[str]:
+    """Return the host names for which there is no address."""
+    unknown = []
+    for server in servers:
+        host = server.rpartition(":")[0].strip("[]")
+        try:
+            socket.getaddrinfo(host, None)
+        except socket.gaierror:
+            unknown.append(host)
+    return unknown
 
 
 def _make(make: Any, servers: Sequence[str], settings: Mapping[str, Any]) -> Any:
@@ -334,14 +350,19 @@ def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
     return Topic(partitions, None if found.get("topic_id") is None else str(found["topic_id"]))
 
 
-def largest_record(client: Any, topic: str) -> int | None:
-    """Return the maximum size of a record (key and value), None if it is unknown."""
+def topic_setting(client: Any, topic: str, setting: str) -> str:
+    """Return a setting of a topic, an empty text if it is unknown."""
     from kafka.admin import ConfigResource
     from kafka.errors import KafkaError
 
-    asked = ConfigResource("topic", topic, ["max.message.bytes"])
+    asked = ConfigResource("topic", topic, [setting])
     try:
-        found = client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"]
-        return int(found) - _FRAME
-    except (KafkaError, KeyError, TypeError, ValueError):
-        return None
+        return str(client.describe_configs([asked], config_filter="all")["topic"][topic][setting]["value"])
+    except (KafkaError, KeyError, TypeError):
+        return ""
+
+
+def largest_record(client: Any, topic: str) -> int | None:
+    """Return the maximum size of a record (key and value), None if it is unknown."""
+    size = topic_setting(client, topic, "max.message.bytes")
+    return int(size) - _FRAME if size.isdecimal() else None

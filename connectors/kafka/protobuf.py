@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from connectors.errors import ConnectorError
 from connectors.kafka.avro import import_avro
 from connectors.kafka.schemas import Schema
 
@@ -15,6 +16,15 @@ SERIALIZED = "serialized"
 """Format in which a registry returns descriptors."""
 _STANDARD = "google.protobuf."
 _MOST_INDICES = 100  # levels of nested message types
+
+
+def check_protobuf(name: str) -> None:
+    """Raise ConnectorError if protobuf is not installed; `name` is that of the stream."""
+    try:
+        from google.protobuf import message_factory  # noqa: F401
+    except ImportError as error:
+        what = "its values are Protobuf, which needs pip install 'streamsvm[protobuf]'"
+        raise ConnectorError(f"{name}: {what}", "no protobuf") from error
 
 
 def protobuf_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
@@ -28,13 +38,11 @@ def protobuf_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
     Raises
     ------
     ValueError
-        If the schema is not valid, or protobuf is not installed.
+        If the schema is not valid.
     """
-    try:
-        from google.protobuf import message_factory
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise ValueError("Protobuf needs pip install 'streamsvm[protobuf]'") from None
+    from google.protobuf import message_factory
+    from google.protobuf.message import DecodeError
+
     file, pool = _pool_of(schema)
 
     def read(value: bytes) -> dict[str, Any]:
@@ -68,7 +76,7 @@ def _pool_of(schema: Schema) -> tuple[Any, Any]:
         try:
             file.ParseFromString(base64.b64decode(text, validate=True))
         except (binascii.Error, DecodeError):
-            raise ValueError("the registry has no serialized descriptors of Protobuf, as Confluent's has") from None
+            raise ValueError("no serialized descriptors of Protobuf, as Confluent's registry returns") from None
         file.name = name or "streamsvm/value.proto"  # not that of a reference
         files.append(file)
     try:
@@ -77,7 +85,7 @@ def _pool_of(schema: Schema) -> tuple[Any, Any]:
             pool.Add(file)
         pool.FindFileByName(files[-1].name)
     except (ImportError, KeyError, TypeError) as error:
-        raise ValueError(f"its descriptors are not complete: {error}") from None
+        raise ValueError(f"incomplete descriptors: {error}") from None
     return files[-1], pool
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from connectors.errors import ConnectorError
 from connectors.kafka.avro import AvroValues, load_avro_schema, parse_avro, read_avro
-from connectors.kafka.protobuf import SERIALIZED, protobuf_reader
+from connectors.kafka.protobuf import SERIALIZED, check_protobuf, protobuf_reader
 from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
 from connectors.kafka.values import CsvValues, JsonValues, ValueFormat
 from connectors.options import Options
@@ -44,7 +44,7 @@ class RegistryValues(JsonValues):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        path = options.text("schema")
+        self._name, path = options.name, options.text("schema")
         self._reader_schema = None if path is None else load_avro_schema(options.name, path)
         self.registry: SchemaRegistry = SchemaRegistry.of(options)
         self._readers: dict[int, Read | str] = {}
@@ -55,6 +55,8 @@ class RegistryValues(JsonValues):
 
         Raises
         ------
+        ConnectorError
+            If values are Protobuf and protobuf is not installed.
         UnreachableError
             If the registry does not respond.
         """
@@ -104,14 +106,15 @@ class RegistryValues(JsonValues):
             return self._read_json
         if schema.kind not in ("AVRO", "PROTOBUF"):
             return f"values of {schema.kind} are not supported"
-        serialized = self.registry.schema(number, SERIALIZED) if schema.kind == "PROTOBUF" else None
+        is_protobuf = schema.kind == "PROTOBUF"
+        if is_protobuf:
+            check_protobuf(self._name)
+            schema = self.registry.schema(number, SERIALIZED)
         try:
-            if serialized is not None:
-                return protobuf_reader(serialized)
+            if is_protobuf:
+                return protobuf_reader(schema)
             parsed = parse_avro(schema.text, dict(schema.references))
         except Exception as error:  # of many kinds, most say that the text is no schema
-            if serialized is not None and isinstance(error, ValueError):  # has its own words: protobuf may be missing
-                return str(error)
             return f"the registry has no valid schema: {type(error).__name__}: {error}"
         return lambda value: read_avro(value, parsed, self._reader_schema)
 

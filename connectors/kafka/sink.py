@@ -21,6 +21,7 @@ from connectors.kafka.clients import (
     server_list,
     split_address,
     talking,
+    topic_setting,
 )
 from connectors.kafka.failures import START_S
 from connectors.kafka.mark import Mark
@@ -226,6 +227,7 @@ class KafkaSink(Sink):
         with contextlib.closing(brokers.admin()) as client:
             found, cluster = self._transactions.starting.ask(lambda: brokers.find_topic(client, self.topic))
             limit = largest_record(client, self.topic)
+            self._is_compacted = "compact" in topic_setting(client, self.topic, "cleanup.policy")
         if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first", "no topic")
         if source is not None and source.cluster != cluster:
@@ -247,6 +249,7 @@ class KafkaSink(Sink):
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
+        self._check_keys(keys)
         # A resumed run rejects rows before the mark again: the dead-letter output knows which of them it has.
         excluded = self._exclude(keys, values)
         targets = self._targets(partitions, keys)
@@ -256,6 +259,17 @@ class KafkaSink(Sink):
                 rows_of.setdefault(targets[i], []).append(i)
         for target, rows in sorted(rows_of.items()):
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
+
+    def check_replaced(self) -> None:
+        """Raise ConnectorError if the topic takes no dead letters, which have no keys."""
+        if self.reject is None:
+            self._check_keys([None])
+
+    def _check_keys(self, keys: Sequence[bytes | None]) -> None:
+        """Raise ConnectorError for records without keys that a compacted topic does not take."""
+        if self._is_compacted and None in keys:
+            what = f"the topic {self.topic!r} is compacted (cleanup.policy) and takes no records without a key"
+            raise ConnectorError(f"{self.name}: {what}: name another topic, or set cleanup.policy=delete", "compacted")
 
     def _fresh_rows(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
         """Return the indices of rows that are not in the topic yet, None for all."""

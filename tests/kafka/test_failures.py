@@ -137,3 +137,10 @@ def test_a_client_that_finds_no_broker_leaves_nothing_behind():
         with raises(UnreachableError, reason="no answer"):
             connect("t", ["127.0.0.1:1"], make, {"bootstrap_timeout_ms": 50})
     assert {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")} <= before
+
+
+def test_a_host_without_an_address_is_told_from_a_closed_port():
+    from connectors.kafka.clients import connect
+
+    with raises(UnreachableError, reason="unknown host", named="nowhere.invalid"):
+        connect("t", ["nowhere.invalid:1"], pytest.importorskip("kafka").KafkaAdminClient, {"bootstrap_timeout_ms": 50})

@@ -201,13 +201,12 @@ def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
     assert "schema id 1: not Avro" in reasons["damaged"]
 
 
-def test_without_protobuf_the_reason_is_not_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_protobuf_its_values_are_refused_and_not_rejected(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
-    values = values_of(registry)
-    assert values.prepare([framed(4, b"\0")])
-    [reason] = values.read([framed(4, b"\0")]).bad.values()
-    assert "streamsvm[protobuf]" in reason
-    assert "registry has no" not in reason
+    with raises(ConnectorError, reason="no protobuf", named="streamsvm[protobuf]"):
+        values_of(registry).prepare([OLD, framed(4, b"\0")])
 
 
 def descriptor(**fields: Any) -> Any:

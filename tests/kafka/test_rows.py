@@ -71,7 +71,7 @@ class Consumer:
 @pytest.fixture
 def cluster(monkeypatch):
     made = Cluster()
-    made.n_closed, made.is_silent, made.limit, made.settings = 0, False, None, {}
+    made.n_closed, made.is_silent, made.limit, made.policy, made.settings = 0, False, None, "delete", {}
 
     def connect(name, servers, make, settings):
         made.settings = settings
@@ -81,6 +81,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(sinks.Brokers, "admin", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(sinks.Brokers, "find_topic", lambda _, __, topic: (found.get(topic), "c"))
     monkeypatch.setattr(sinks, "largest_record", lambda *_: made.limit)
+    monkeypatch.setattr(sinks, "topic_setting", lambda *_: made.policy)
     monkeypatch.setattr(sinks, "connect", connect)
     monkeypatch.setattr(Mark, "_offsets_there", lambda mark: made.mark() if mark.topic else {})
     monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
@@ -109,6 +110,18 @@ def test_rows_keep_the_partitions_of_their_events(cluster):
     sink.close()
     sink.close()
     assert (cluster.n_left, sink._transactions._users) == (1, 0)
+
+
+def test_a_compacted_topic_takes_only_rows_with_keys(cluster):
+    cluster.policy = "compact,delete"
+    sink, dead = opened(), opened("dead")
+    sink.reject = lambda *_: None
+    sink.check_replaced()
+    sink.write({"partition": [0], "offset": [1], "key": ["k"]})
+    with raises(ConnectorError, reason="compacted", named="'out'"):
+        sink.write({"partition": [0, 0], "offset": [2, 3], "key": ["k", None]})
+    with raises(ConnectorError, reason="compacted", named="'dead'"):
+        dead.check_replaced()
 
 
 def test_other_rows_go_by_their_keys_or_in_turn(cluster):

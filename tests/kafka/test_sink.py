@@ -396,6 +396,13 @@ def test_a_topic_that_takes_no_row_is_refused(broker, topic):
         open_sink(f"kafka://{broker}/{topic('out', 1)}?max_request_size=500")
 
 
+def test_a_compacted_topic_is_known(broker, topic):
+    name = topic("out", 1, **{"cleanup.policy": "compact"})
+    sink = open_sink(f"kafka://{broker}/{name}")
+    with contextlib.closing(sink), raises(ConnectorError, reason="compacted", named=name):
+        sink.write(table(0, [1], key=[None]))
+
+
 def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
     name = topic("out", 1)
     url = f"kafka://{broker}/{name}?transactional_id={name}"
