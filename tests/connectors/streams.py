@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,26 @@ from connectors import Batch, Source, open_source
 def write(path: Path, text: str | bytes) -> str:
     """Write a file and return its path."""
     path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def table(path: Path, delimiter: str = ",", **columns: Any) -> str:
+    """Write columns in the format of the suffix and return the path. None is a missing value."""
+    rows = list(zip(*columns.values(), strict=True))
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    elif path.suffix == ".arff":
+        texts = {name for name, cells in columns.items() if any(isinstance(cell, str) for cell in cells)}
+        lines = [f"@attribute {name} {'string' if name in texts else 'real'}" for name in columns]
+        lines += ["@data", *(",".join("?" if x is None else repr(x) for x in row) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([list(columns), *rows])
     return str(path)
 
 
@@ -44,3 +66,24 @@ def rows(url: str, **options: Any) -> list[dict[Any, Any]]:
 def labels(url: str, **options: Any) -> list[Any]:
     """Return the labels of all events."""
     return [event[1] for event in read(url, **options)[0]]
+
+
+def resumed_everywhere(source: Any, *sizes: int, step: int = 1, **options: Any) -> list[Batch]:
+    """Return the batches of a stream. Check that resuming after any of them gives the same, in batches of any size."""
+    whole = list(open_source(source, batch_size=step, **options))
+    for size in sizes or (1, 3, 1024):
+        for i, batch in enumerate(whole):
+            rest = open_source(source, batch_size=size, **options)
+            rest.seek(json.loads(json.dumps(batch.position)))
+            assert told(rest) == told(whole[i + 1 :])
+            rest.close()
+    assert told(open_source(source, batch_size=1024, **options)) == told(whole)
+    return whole
+
+
+def told(batches: Any) -> tuple[str, list[tuple[str, str, str | None]]]:
+    """Return events and rejected events as texts, in which missing numbers are equal."""
+    batches = list(batches)
+    roles = [[*zip(b.keys or [None] * len(b), *([] if b.times is None else [b.times]), strict=True)] for b in batches]
+    found = repr([events(batches), [each for some in roles for each in some]])
+    return found, [(repr(r.origin), r.reason, r.raw) for batch in batches for r in batch.rejected]

@@ -80,27 +80,35 @@ class Web:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Web]:
-    """Run a server."""
-    web = Web()
+def listening(answer: Callable[[BaseHTTPRequestHandler], None], port: int = 0) -> Iterator[int]:
+    """Run a server in this process that answers GET requests. Yields its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             with contextlib.suppress(ConnectionError):
-                web.answer(self)
+                answer(self)
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.port = server.server_address[1]
+    ThreadingHTTPServer.allow_reuse_address = True
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield web
+        yield server.server_address[1]
     finally:
         server.shutdown()
         server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Web]:
+    """Run a server of files."""
+    web = Web()
+    with listening(web.answer) as web.port:
+        yield web
 
 
 def status(code: int) -> Fault:

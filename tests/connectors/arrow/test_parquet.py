@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from connectors import ConnectorError, open_source
-from tests.choices import each_choice
-from tests.connectors.streams import events, labels
+from tests.connectors.streams import events, labels, resumed_everywhere
 from tests.errors import raises
 
 pa = pytest.importorskip("pyarrow")
@@ -92,17 +91,10 @@ def test_types_may_be_declared(path):
     assert [(r.reason, r.origin["row"]) for b in batches for r in b.rejected] == [("'digits' is not a number: 'x'", 99)]
 
 
-@each_choice(("cut", [0, 1, 5, 14, 99]), ("size", [1, 5, 17, 64]))
-def test_resuming_anywhere_continues_with_exactly_the_same_events(path, cut, size):
-    options = {"label": "y", "ignore": "when"}
-    whole = events(open_source(path, **options))
-    source = open_source(path, batch_size=size, **options)
-    batches = [batch for _, batch in zip(range(cut), source, strict=False)]
-    resumed = open_source(path, batch_size=7, **options)
-    resumed.seek(source.position if not batches else batches[-1].position)
-    batches += list(resumed)
-    assert str(events(batches)) == str(whole)
-    assert resumed.fraction == 1.0
+@pytest.mark.parametrize("step", [17, 64])
+def test_resuming_anywhere_continues_with_exactly_the_same_events(path, nested, step):
+    assert sum(map(len, resumed_everywhere(path, 7, step=step, label="y", ignore="when"))) == 99
+    assert sum(map(len, resumed_everywhere(nested, 1, 64, step=step, label="a.c.y"))) == 60
 
 
 def test_wrong_configuration_stops_at_once(path, tmp_path):
@@ -186,12 +178,3 @@ def test_levels_and_names_of_nested_columns_are_checked(nested, tmp_path):
     pyarrow.parquet.write_table(pa.Table.from_pylist([{"a": {"b": 1}, "a.b": 2}]), tmp_path / "twice.parquet")
     with raises(ConnectorError, reason="twice", column="a.b"):
         open_source(str(tmp_path / "twice.parquet"))
-
-
-@each_choice(("cut", [0, 1, 5]), ("size", [1, 7, 64]))
-def test_resuming_in_nested_files(nested, cut, size):
-    whole = events(open_source(nested, label="a.c.y"))
-    source = open_source(nested, label="a.c.y", batch_size=size)
-    batches = [batch for _, batch in zip(range(cut), source, strict=False)]
-    (resumed := open_source(nested, label="a.c.y")).seek(source.position if not batches else batches[-1].position)
-    assert str(events([*batches, *resumed])) == str(whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from pathlib import Path
@@ -16,6 +15,7 @@ from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from connectors.registry import open_source
 from tests.choices import each_choice
+from tests.connectors.streams import resumed_everywhere, table
 from tests.errors import raises
 
 
@@ -26,6 +26,12 @@ def column(path: Path, text: str, **options: str):
     source.close()
     rejected = [one for batch in batches for one in batch.rejected]
     return [row.get("a") for batch in batches for row in batch.rows()], rejected
+
+
+def values(url: str, **options: str):
+    """Return the values of column a, and the reasons of rejected events."""
+    batches = list(open_source(url, label="y", **options))
+    return [row.get("a") for batch in batches for row in batch.rows()], [r.reason for b in batches for r in b.rejected]
 
 
 def csv(cells: list[str]) -> str:
@@ -67,20 +73,15 @@ def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
-    cells = ["1.234", "52.500", "0.100"] * 8
-    rows = "".join(json.dumps({"a": cell}) + "\n" for cell in cells)
-    path = tmp_path / f"a.{suffix}"
-    path.write_text(rows if suffix == "jsonl" else csv(cells))
-    options = {} if suffix == "jsonl" else {"delimiter": ";"}
-    found = [row["a"] for batch in open_source(str(path), **options) for row in batch.rows()]
-    assert found == [1.234, 52.5, 0.1] * 8
+    url = table(tmp_path / f"a.{suffix}", a=["1.234", "52.500", "0.100"] * 8, y=["u", "d"] * 12)
+    assert values(url)[0] == [1.234, 52.5, 0.1] * 8
 
 
 @each_choice(
     ("suffix", ["csv", "parquet", "jsonl"]),
     ("types", [{}, {"types": "a:number"}]),
     (
-        ("others", "values"),
+        ("others", "meant"),
         [
             ({"b": ["0,5", "12,75"]}, [1.234, 2.5]),
             ({"b": ["1.234,5", "12,75"]}, [1.234, 2.5]),
@@ -92,28 +93,19 @@ def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     ),
 )
 def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have(
-    tmp_path, caplog, suffix, types, others, values
+    tmp_path, caplog, suffix, types, others, meant
 ):
-    table = {name: cells * 40 for name, cells in ({"a": ["1,234", "2,500"]} | others | {"y": ["u", "d"]}).items()}
-    path = tmp_path / f"a.{suffix}"
-    if suffix == "csv":
-        path.write_text("\n".join([";".join(table), *map(";".join, zip(*table.values(), strict=True))]) + "\n")
-    elif suffix == "jsonl":
-        rows = [json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)]
-        path.write_text("\n".join(rows))
-    else:
-        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pa.table(table), path)
+    cells = {"a": ["1,234", "2,500"]} | others | {"y": ["u", "d"]}
+    url = table(tmp_path / f"a.{suffix}", delimiter=";", **{name: some * 40 for name, some in cells.items()})
     options = types | ({"delimiter": ";"} if suffix == "csv" else {})
-    if values is None and types:
+    if meant is None and types:
         with raises(ConnectorError, reason="ambiguous", column="a"):
-            [row for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
+            values(url, **options)
         return
-    found = [row["a"] for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
-    assert found == (values or ["1,234", "2,500"]) * 40
+    assert values(url, **options)[0] == (meant or ["1,234", "2,500"]) * 40
     said = (
         "'a': numbers such as '1,234' have two meanings"
-        if values is None
+        if meant is None
         else ("'a': texts such as '1,234' are read as numbers with the decimal separator of other columns")
     )
     assert caplog.text.count(said) == 1
@@ -210,20 +202,6 @@ def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_
         assert batch.rows()[3] == {"a": 3.5, "b": 3.25}
 
 
-def test_a_resume_reads_the_same(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text(csv([f"{i},5" for i in range(1500)]))
-    options = {"label": "y", "delimiter": ";", "batch_size": 500}
-    source = open_source(str(path), **options)
-    batches = list(source)
-    for batch, following in itertools.pairwise(batches):
-        again = open_source(str(path), **options)
-        again.seek(batch.position)
-        first = next(iter(again)).rows()[0]["a"]
-        assert first == following.rows()[0]["a"]
-        assert isinstance(first, float)
-
-
 def test_numbers_in_texts_of_json_are_read_as_numbers(tmp_path, caplog):
     text = "".join(f'{{"a": "{i}.5", "y": {i % 2}, "c": "x"}}\n' for i in range(20))
     found, rejected = column(tmp_path / "a.jsonl", text + '{"a": "many", "y": 0}\n')
@@ -280,18 +258,6 @@ def test_a_spelling_reads_what_is_written_in_it(spelling: Spelling) -> None:
         assert float(spelling.plain(written)) == pytest.approx(number, abs=1e-3)
 
 
-def write_parquet(path: Path, **columns: list[object]) -> str:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pa.table(columns), path)
-    return str(path)
-
-
-def values(url: str, **options: str):
-    """Return the values of column a, and the reasons of rejected events."""
-    batches = list(open_source(url, label="y", **options))
-    return [row.get("a") for batch in batches for row in batch.rows()], [r.reason for b in batches for r in b.rejected]
-
-
 TYPED = [
     (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], {}),
     (["1.5", "2", "-3e1"], [1.5, 2.0, -30.0], {}),
@@ -302,18 +268,7 @@ TYPED = [
 
 @each_choice((("cells", "meant", "options"), TYPED), ("kind", ["parquet", "arff", "jsonl"]))
 def test_texts_of_typed_sources_are_read_as_columns_of_csv(tmp_path, caplog, kind, cells, meant, options):
-    cells, labels = cells * 8, ["p", "q"] * 12
-    if kind == "parquet":
-        url = write_parquet(tmp_path / "a.parquet", a=cells, y=labels)
-    elif kind == "jsonl":
-        url = str(tmp_path / "a.jsonl")
-        lines = [json.dumps({"a": a, "y": y}) for a, y in zip(cells, labels, strict=True)]
-        (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    else:
-        url = str(tmp_path / "a.arff")
-        rows = [f"{'?' if a is None else repr(a)},{y}" for a, y in zip(cells, labels, strict=True)]
-        header = ["@relation r", "@attribute a string", "@attribute y {p,q}", "@data"]
-        (tmp_path / "a.arff").write_text("\n".join([*header, *rows]))
+    url = table(tmp_path / f"a.{kind}", a=cells * 8, y=["p", "q"] * 12)
     assert values(url, **options) == (meant * 8, [])
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == (0 if options else 1)
@@ -321,15 +276,10 @@ def test_texts_of_typed_sources_are_read_as_columns_of_csv(tmp_path, caplog, kin
     assert values(url, types="a:category", **options)[0][0] == cells[0]
 
 
-def test_numbers_in_texts_of_parquet_are_read_the_same_after_a_resume(tmp_path):
-    cells = [None] * 1200 + [f"{i},5" for i in range(1000)]
-    url = write_parquet(tmp_path / "a.parquet", a=cells, y=["p", "q"] * 1100)
-    whole = open_source(url, label="y", batch_size=500)
-    batches = list(whole)
-    for batch, following in itertools.pairwise(batches):
-        again = open_source(url, label="y", batch_size=500)
-        again.seek(json.loads(json.dumps(batch.position)))
-        assert next(iter(again)).rows() == following.rows()
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_numbers_in_texts_are_read_the_same_after_a_resume(tmp_path, kind):
+    url = table(tmp_path / f"a.{kind}", a=[None] * 1200 + [f"{i},5" for i in range(1000)], y=["p", "q"] * 1100)
+    batches = resumed_everywhere(url, 500, step=500, label="y")
     assert batches[-1].rows()[-1] == {"a": 999.5}
 
 
@@ -375,9 +325,9 @@ def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
 
 def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, caplog):
     cells = [1.5, "2,5", 3, "4,25"] * 20
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"b": 1, "y": 0} | {"a": a}) for a in cells))
-    assert values(str(tmp_path / "a.jsonl")) == ([1.5, 2.5, 3, 4.25] * 20, [])
-    assert values(str(tmp_path / "a.jsonl"), types="a:number") == ([1.5, 2.5, 3, 4.25] * 20, [])
+    url = table(tmp_path / "a.jsonl", a=cells, b=[1] * 80, y=[0] * 80)
+    for options in ({}, {"types": "a:number"}):
+        assert values(url, **options) == ([1.5, 2.5, 3, 4.25] * 20, [])
 
 
 @pytest.mark.parametrize(
@@ -440,11 +390,7 @@ def test_numbers_in_csv_from_kafka_have_a_spelling():
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_typed(tmp_path, caplog, kind):
     cells = [-9999 if i % 20 == 0 else i % 7 + 0.5 for i in range(200)]
-    url = str(tmp_path / f"a.{kind}")
-    if kind == "parquet":
-        write_parquet(Path(url), a=[*map(float, cells)], y=["p", "q"] * 100)
-    else:
-        Path(url).write_text("\n".join(json.dumps({"a": a, "b": 1, "y": i % 2}) for i, a in enumerate(cells)))
+    url = table(tmp_path / f"a.{kind}", a=[*map(float, cells)], y=["p", "q"] * 100)
     assert values(url)[0] == cells
     (said,) = [record.getMessage() for record in caplog.records]
     assert "--set missing=-9999" in said
@@ -453,9 +399,7 @@ def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_type
 
 
 def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path) -> None:
-    table = {f"c{k}": [f"{i * 37 % 97},{k:03}5" for i in range(60)] for k in range(20)} | {"y": ["a", "b"] * 30}
-    rows = [";".join(table), *map(";".join, zip(*table.values(), strict=True))]
-    (tmp_path / "in.csv").write_text("\n".join(rows) + "\n")
-    (notice,) = open_source(str(tmp_path / "in.csv"), delimiter=";", label="y").notices
+    columns = {f"c{k}": [f"{i * 37 % 97},{k:03}5" for i in range(60)] for k in range(20)} | {"y": ["a", "b"] * 30}
+    (notice,) = open_source(table(tmp_path / "in.csv", **columns), label="y").notices
     assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--set decimal=, says so)")
     assert "(likewise 'c1', 'c2', 'c3', ...: 20 in all)" in notice

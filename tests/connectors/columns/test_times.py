@@ -22,7 +22,7 @@ from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from connectors.text import arrow_cells
 from tests.choices import each_choice
-from tests.connectors.streams import write
+from tests.connectors.streams import resumed_everywhere, table
 from tests.errors import raises
 
 NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]
@@ -54,57 +54,42 @@ def test_hour_and_weekday_lie_on_circles():
         assert dict(zip(NAMES, circles_of(milliseconds_of(moment)), strict=True)) == expected(moment)
 
 
-def csv_file(path: Path, cells: list[str]) -> Any:
-    return write(path / "a.csv", "x,t,y\n" + "".join(f'1,"{cell}",0\n' for cell in cells))
+def timed(path: Path, suffix: str, cells: list[Any]) -> str:
+    """Write a file of a format with these times."""
+    n = len(cells)
+    url = table(path / f"a.{suffix}", x=[1.5] * n, t=[None if cell == "" else cell for cell in cells], y=["a"] * n)
+    if suffix == "arff":
+        text = Path(url).read_text().replace("t string", 't date "yyyy-MM-dd HH:mm:ss"')
+        Path(url).write_text(text)
+    return url
 
 
-def json_lines(path: Path, cells: list[str]) -> Any:
-    return write(path / "a.jsonl", "".join(json.dumps({"x": 1, "t": cell or None, "y": 0}) + "\n" for cell in cells))
+each_format = pytest.mark.parametrize("suffix", ["csv", "jsonl", "arff", "parquet"])
 
 
-def arff(path: Path, cells: list[str]) -> Any:
-    head = '@relation r\n@attribute x real\n@attribute t date "yyyy-MM-dd HH:mm:ss"\n@attribute y {0}\n@data\n'
-    return write(path / "a.arff", head + "".join(f'1,"{cell or "?"}",0\n' for cell in cells))
-
-
-def parquet_of_texts(path: Path, cells: list[str]) -> Any:
-    pa = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(
-        pa.table({"x": [1.0] * len(cells), "t": cells, "y": [0] * len(cells)}), path / "a.parquet"
-    )
-    return str(path / "a.parquet")
-
-
-@pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
-def test_times_become_features_where_they_are_declared(make, tmp_path):
-    batches = list(open_source(make(tmp_path, [*SPELLINGS, "", "soon"]), label="y", types="t:time"))
-    assert [row for batch in batches for row in batch.rows()] == [{"x": 1.0, **expected(EVENING)}] * len(SPELLINGS) + [
-        {"x": 1.0}
-    ]
+@each_format
+def test_times_become_features_where_they_are_declared(suffix, tmp_path):
+    batches = list(open_source(timed(tmp_path, suffix, [*SPELLINGS, "", "soon"]), label="y", types="t:time"))
+    found = [row for batch in batches for row in batch.rows()]
+    assert found == [{"x": 1.5, **expected(EVENING)}] * len(SPELLINGS) + [{"x": 1.5}]
     (bad,) = (bad for batch in batches for bad in batch.rejected)
     assert bad.reason.startswith("'t' is not a time")
     assert bad.reason.endswith(": 'soon'")
 
 
-@pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
-def test_a_time_is_missing_where_the_user_says_so(make, tmp_path):
-    url = make(tmp_path, [SPELLINGS[0], "-", "", "none"])
+@each_format
+def test_a_time_is_missing_where_the_user_says_so(suffix, tmp_path):
+    url = timed(tmp_path, suffix, [SPELLINGS[0], "-", "", "none"])
     batches = list(open_source(url, label="y", types="t:time", missing="-,?"))
-    assert [row for batch in batches for row in batch.rows()] == [
-        {"x": 1.0, **expected(EVENING)},
-        {"x": 1.0},
-        {"x": 1.0},
-    ]
+    assert [row for batch in batches for row in batch.rows()] == [{"x": 1.5, **expected(EVENING)}, *[{"x": 1.5}] * 2]
     (bad,) = (bad for batch in batches for bad in batch.rejected)
     assert bad.reason.endswith(": 'none'")
 
 
-@pytest.mark.parametrize("size", [3, 1024])
-def test_the_size_of_batches_is_without_consequence(size, tmp_path):
+def test_each_time_has_its_own_features(tmp_path):
     cells = [(EVENING + timedelta(seconds=977 * i)).isoformat() for i in range(50)]
-    url = csv_file(tmp_path, cells)
-    rows = [row for batch in open_source(url, types="t:time", batch_size=size) for row in batch.rows()]
-    assert [[row[name] for name in NAMES] for row in rows] == [
+    found = [row for batch in open_source(timed(tmp_path, "csv", cells), types="t:time") for row in batch.rows()]
+    assert [[row[name] for name in NAMES] for row in found] == [
         list(circles_of(milliseconds_of(datetime.fromisoformat(cell)))) for cell in cells
     ]
 
@@ -128,16 +113,11 @@ def test_columns_of_times_in_parquet(tmp_path):
         assert batch.rows() == [expected(moment), {}], kind
 
 
-@each_choice(("far", [1 << 62, -(1 << 63), 10**30]), ("name", ["a.csv", "a.jsonl"]))
-def test_times_further_than_can_be_counted_are_set_aside(name, far, tmp_path):
-    times = [*range(100), far]
-    as_json = "".join(f'{{"x":1.5,"t":{t},"y":"a"}}\n' for t in times)
-    as_csv = "x,t,y\n" + "".join(f"1.5,{t},a\n" for t in times)
-    path = write(tmp_path / name, as_csv if name == "a.csv" else as_json)
-    (batch,) = open_source(path, label="y", time="t")
-    assert batch.times is not None
-    assert list(batch.times) == times[:-1]
-    assert [rejected.reason[:17] for rejected in batch.rejected] == ["'t' is not a time"]
+@each_choice(("far", [1 << 62, -(1 << 63), 10**30]), ("suffix", ["csv", "jsonl"]))
+def test_times_further_than_can_be_counted_are_rejected(suffix, far, tmp_path):
+    found, (reason,) = times_in(timed(tmp_path, suffix, [*range(100), far]))
+    assert found == [*range(100)]
+    assert reason.startswith("'t' is not a time")
 
 
 def test_values_of_records():
@@ -167,18 +147,6 @@ def test_values_of_records_in_avro(tmp_path):
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 NOON = 1_700_000_500  # 2023-11-14 22:21:40 UTC
-
-
-def timed(path: Path, suffix: str, cells: list[Any]) -> str:
-    """Write a file of a format with these times."""
-    if suffix == "parquet":
-        pa = pytest.importorskip("pyarrow")
-        table = pa.table({"x": [1.5] * len(cells), "t": cells, "y": ["a"] * len(cells)})
-        pytest.importorskip("pyarrow.parquet").write_table(table, path / "a.parquet")
-        return str(path / "a.parquet")
-    as_json = "".join(json.dumps({"x": 1.5, "t": cell, "y": "a"}) + "\n" for cell in cells)
-    as_csv = "x,t,y\n" + "".join(f"1.5,{cell},a\n" for cell in cells)
-    return write(path / f"a.{suffix}", as_csv if suffix == "csv" else as_json)
 
 
 def times_in(url: str, **options: Any) -> tuple[list[int], list[str]]:
@@ -260,15 +228,8 @@ def test_settings_of_times_that_do_not_fit_are_refused(options, tmp_path):
 @each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("role", [{"time": "t"}, {"types": "t:time"}]))
 def test_a_resumed_stream_decides_the_same(suffix, role, tmp_path):
     times = [0, 0, 1, NOON, *(10**7 * i for i in range(1, 22)), 300_000_000, NOON * 1000, 5 * 10**9]
-    url = timed(tmp_path, suffix, times)
-    whole = list(open_source(url, label="y", batch_size=1, **role))
+    whole = resumed_everywhere(timed(tmp_path, suffix, times), 3, label="y", **role)
     assert sum(len(batch.rejected) for batch in whole) == 2
-    for i, batch in enumerate(whole):
-        rest = open_source(url, label="y", batch_size=3, **role)
-        rest.seek(json.loads(json.dumps(batch.position)))
-        got = list(rest)
-        assert [row for b in got for row in b.rows()] == [row for b in whole[i + 1 :] for row in b.rows()]
-        assert [r.reason for b in got for r in b.rejected] == [r.reason for b in whole[i + 1 :] for r in b.rejected]
 
 
 SPELLINGS_OF_ANY_KIND = st.sampled_from(["", "x", None, "1_000", "1.0e-10", "20240602", *SPELLINGS])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import gzip
 import json
@@ -184,17 +183,6 @@ def test_json_lines_hold_what_json_has_no_form_for(tmp_path):
         0.5,
         "1j",
     ]
-
-
-@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=8))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_survives_csv(tmp_path, table):
-    path = tmp_path / "out.csv"
-    sink = open_sink(str(path))
-    sink.write({"a": [a for a, _ in table], "b": [b for _, b in table]})
-    sink.close()
-    with path.open(newline="", encoding="utf-8") as file:
-        assert [tuple(row) for row in csv.reader(file)][1:] == table
 
 
 def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path):

@@ -18,7 +18,7 @@ import zstandard
 from connectors import ConnectorError, open_sink, open_source
 from connectors.text.bytestreams import Pipe
 from connectors.text.unpacked import Unpacked
-from tests.connectors.streams import events, read, rejects, rows, write
+from tests.connectors.streams import events, read, rejects, resumed_everywhere, rows, write
 from tests.errors import raises
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -60,14 +60,8 @@ def test_an_empty_file_has_no_events(tmp_path, suffix):
 def test_resumed_at_every_position(tmp_path, suffix):
     data = lines(3000)
     url = write(tmp_path / f"a.csv.{suffix}", PACK[suffix](data[:7000]) + PACK[suffix](data[7000:]))
-    source = open_source(url, batch_size=500)
-    seen = []
-    for batch in source:
-        seen += [row["x"] for row in batch.rows()]
-        resumed = open_source(url, batch_size=500)
-        resumed.seek(batch.position)
-        assert seen + [row["x"] for each in resumed for row in each.rows()] == list(range(3000))
-        resumed.close()
+    batches = resumed_everywhere(url, 500, step=500)
+    assert [row["x"] for batch in batches for row in batch.rows()] == list(range(3000))
 
 
 @each_suffix
@@ -120,33 +114,29 @@ def test_damage_in_the_middle_ends_the_stream(tmp_path, suffix):
     assert "damaged" in bad[-1][1]
 
 
-@each_suffix
-def test_a_pipe_is_decompressed_as_it_comes(tmp_path, suffix):
-    data = PACK[suffix](b"x\n1\n") + PACK[suffix](b"2\n")
+def piped(data: bytes, n: int) -> tuple[bytes, str | None]:
+    """Return what a pipe gives that takes n bytes at a time, and whether they are damaged."""
     receiver, sender = os.pipe()
     stream = Unpacked(Pipe(os.fdopen(receiver, "rb", buffering=0), "pipe"), "pipe")
     found = b""
-    for i in range(len(data)):
-        os.write(sender, data[i : i + 1])
+    for i in range(0, len(data), n):
+        os.write(sender, data[i : i + n])
         found += stream.read(0.0) or b""
     os.close(sender)
     while (more := stream.read(0.0)) is not None:
         found += more
     stream.close()
-    assert (found, stream.damage) == (b"x\n1\n2\n", None)
+    return found, stream.damage
+
+
+@each_suffix
+def test_a_pipe_is_decompressed_as_it_comes(suffix):
+    assert piped(PACK[suffix](b"x\n1\n") + PACK[suffix](b"2\n"), 1) == (b"x\n1\n2\n", None)
 
 
 @pytest.mark.parametrize("text", [b"BZh\n1\n", b"B", b"", b"(x\n"])
 def test_text_in_a_pipe_that_starts_like_compressed_data(text):
-    receiver, sender = os.pipe()
-    os.write(sender, text)
-    os.close(sender)
-    stream = Unpacked(Pipe(os.fdopen(receiver, "rb", buffering=0), "pipe"), "pipe")
-    found = b""
-    while (more := stream.read(0.0)) is not None:
-        found += more
-    stream.close()
-    assert found == text
+    assert piped(text, 9) == (text, None)
 
 
 @each_suffix
@@ -182,12 +172,8 @@ def archive(path: Path, files: dict[str, bytes]) -> str:
 
 def test_a_zip_archive_of_one_file_is_read_and_resumed(tmp_path):
     url = archive(tmp_path / "a.csv.zip", {"data/a.csv": lines(3000), "__MACOSX/._a.csv": b"x"})
-    source = open_source(url, batch_size=500)
-    batches = iter(source)
-    seen = [row["x"] for row in next(batches).rows()]
-    resumed = open_source(url, batch_size=500)
-    resumed.seek(source.position)
-    assert seen + [row["x"] for each in resumed for row in each.rows()] == list(range(3000))
+    batches = resumed_everywhere(url, 500, step=500)
+    assert [row["x"] for batch in batches for row in batch.rows()] == list(range(3000))
     with raises(ConnectorError, reason="packed", option="at_end"):
         open_source(url, at_end="wait")
 

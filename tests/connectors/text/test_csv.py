@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from connectors import Batch, ConnectorError, open_sink, open_source
 from tests.choices import each_choice
-from tests.connectors.streams import events, labels, read, rejects, rows, write
+from tests.connectors.streams import events, labels, read, rejects, resumed_everywhere, rows, write
 from tests.errors import raises
 
 QUICK = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -29,16 +29,6 @@ def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path):
     assert batch.labels == [0, 1]
     assert batch.raw == ["1.5,red,0", "-2,blue,1"]
     assert [batch.origins[i] for i in range(2)] == [{"file": url, "line": 2}, {"file": url, "line": 3}]
-
-
-def test_missing_categories_are_those_texts_as_they_stand(tmp_path):
-    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n ,5\n")) == [
-        {"x": "a", "z": 1.0},
-        {"z": 2.0},
-        {"z": 3.0},
-        {"z": 4.0},
-        {"x": " ", "z": 5.0},
-    ]
 
 
 def test_infinity_is_handed_on(tmp_path):
@@ -164,13 +154,6 @@ def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path):
         assert seen[-1] == {"id": "4", "z": 5.0}
 
 
-def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_path):
-    url = write(tmp_path / "a.csv", "x\n" + "1\n" * 50 + "oops\n" + "2\n" * 50)
-    batch = next(iter(open_source(url)))
-    assert batch.rows() == [{"x": 1.0}] * 50 + [{"x": 2.0}] * 50
-    assert [(r.origin["line"], r.reason) for r in batch.rejected] == [(52, "'x' is not a number: 'oops'")]
-
-
 @pytest.mark.parametrize("first", ["1", "1_0"])
 def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path, first):
     url = write(tmp_path / "a.csv", f"x,z\n{first},1\n2,1_000\n3,\n_,4\n")
@@ -197,21 +180,8 @@ class TestTextsAfterNumbers:
         assert len(bad) < 15
         assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
 
-    @each_choice(("sizes", [(7, 1024), (1024, 5), (4096, 100)]), ("cut", [1203, 1221, 1700]))
-    def test_batches_and_resuming_make_no_difference(self, tmp_path, sizes, cut):
-        url = write(tmp_path / "a.csv", self.TURNS)
-        first = open_source(url, label="y", batch_size=sizes[0])
-        batches = []
-        for batch in first:
-            batches.append(batch)
-            if batch.position["line"] >= cut:
-                break
-        resumed = open_source(url, label="y", batch_size=sizes[1])
-        resumed.seek(json.loads(json.dumps(batches[-1].position)))
-        batches += list(resumed)
-        assert (events(batches), rejects(batches)) == read(url, label="y", batch_size=64)
-        first.close()
-        resumed.close()
+    def test_batches_and_resuming_make_no_difference(self, tmp_path):
+        resumed_everywhere(write(tmp_path / "a.csv", self.TURNS), 100, 1024, step=301, label="y")
 
     def test_a_few_now_and_then_are_malformed(self, tmp_path):
         url = write(tmp_path / "a.csv", "x\n" + ("oops\n" + "1\n" * 9) * 300)
@@ -221,15 +191,6 @@ class TestTextsAfterNumbers:
     def test_of_numbers_that_were_declared_texts_are_always_malformed(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y", types="x:number")
         assert (len(seen), len(bad)) == (1800, 600)
-
-
-def test_resuming_keeps_the_decided_types(tmp_path):
-    url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
-    source = open_source(url, batch_size=1024)
-    position = next(iter(source)).position
-    resumed = open_source(url)
-    resumed.seek(position)
-    assert next(iter(resumed)).rows()[0] == {"x": "1"}
 
 
 def test_resuming_on_another_file_is_refused(tmp_path):
@@ -248,15 +209,6 @@ def test_resuming_on_another_file_is_refused(tmp_path):
         open_source(url).seek({"rows": 3})
 
 
-def test_a_file_that_has_grown_is_read_on(tmp_path):
-    url = write(tmp_path / "a.csv", "x\n1\n2\n")
-    position = list(open_source(url))[-1].position
-    write(tmp_path / "a.csv", "x\n1\n2\n3\n")
-    source = open_source(url)
-    source.seek(position)
-    assert [e[0] for e in events(source)] == [{"x": 3.0}]
-
-
 @pytest.mark.parametrize(
     ("text", "options", "reason", "option", "column"),
     [
@@ -272,6 +224,11 @@ def test_a_file_that_has_grown_is_read_on(tmp_path):
         ("a,b\n1,2\n", {"delimiter": "::"}, "value", "delimiter", ""),
         ("a,b\n1,2\n", {"names": "a,b"}, "value", "names", ""),
         ("a,b\n1,2\n", {"format": "xml"}, "value", "format", ""),
+        ("a,b\n1,2\n", {"quote": "''"}, "value", "quote", ""),
+        ("a,b\n1,2\n", {"escape": '"'}, "", "escape", ""),
+        ("a,b\n1,2\n", {"comment": ","}, "", "comment", ""),
+        ("a,b\n1,2\n", {"skip_rows": -1}, "value", "skip_rows", ""),
+        ("a,b\n1,2\n", {"encoding": "base64"}, "value", "encoding", ""),
         ("1,2\n", {"header": "no", "names": "a,b,c"}, "count", "names", ""),
         ("a,a\n1,2\n", {}, "twice", "", "a"),
         ("", {}, "empty", "", ""),
@@ -361,13 +318,6 @@ def test_fraction_rises_to_one(tmp_path):
 
 class TestHints:
     """Suggestions for files that cannot be read as they are."""
-
-    def test_carriage_returns_alone(self, tmp_path):
-        url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
-        for options in ({}, {"at_end": "wait"}):
-            with raises(ConnectorError, reason="no lines"):
-                open_source(url, **options)
-        assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
 
     @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
     def test_an_empty_file(self, tmp_path, suffix, caplog):

@@ -7,14 +7,13 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors import ConnectorError, SparseRows, open_source
 from tests.choices import each_choice
-from tests.connectors.streams import events, labels, read, rejects, rows, write
+from tests.connectors.streams import events, labels, read, rejects, resumed_everywhere, rows, table, write
 from tests.errors import raises
 
 
@@ -139,21 +138,12 @@ class TestJsonArrays:
     def test_resuming_anywhere(self, tmp_path, suffix, layout, sizes):
         data = (LAYOUTS[layout] + '\n{"x": 7, "y": "after"}\n{"x": 8, "y": "after"}\n').encode()
         url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
-        options = {"label": "y", "ignore": "junk"}
-        whole, bad = read(url, **options)
-        assert (len(whole), bad) == (len(OBJECTS) + 2, [])
-        source = open_source(url, batch_size=sizes[0], **options)
-        n = 0
-        for batch in source:
-            n += len(batch)
-            resumed = open_source(url, batch_size=sizes[1], **options)
-            resumed.seek(json.loads(json.dumps(batch.position)))
-            assert events(resumed) == whole[n:]
-            resumed.close()
-        source.close()
+        batches = resumed_everywhere(url, sizes[1], step=sizes[0], label="y", ignore="junk")
+        assert (sum(map(len, batches)), rejects(batches)) == (len(OBJECTS) + 2, [])
 
     def test_what_is_no_flat_object_costs_itself_only(self, tmp_path):
-        url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
+        text = '[{"x": 1}, 5, {"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]'
+        url = write(tmp_path / "a.json", text)
         source = open_source(url, flatten=0)
         batches = list(source)
         assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 2}]
@@ -177,13 +167,6 @@ class TestJsonArrays:
 
     def test_an_empty_one_has_no_events(self, tmp_path):
         assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
-
-    def test_a_malformed_element_with_nested_values_costs_itself_only(self, tmp_path):
-        text = '[{"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": 1}, {"x": {"y": [2]}}, {"x": 3}]'
-        source = open_source(write(tmp_path / "a.json", text), flatten=0)
-        batches = list(source)
-        assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 3}]
-        assert [one.origin["element"] for batch in batches for one in batch.rejected] == [1, 3]
 
     def test_one_that_is_too_large_is_refused_with_what_to_do(self, tmp_path, monkeypatch):
         url = write(tmp_path / "a.json", '[{"x": 1}, {"x": 2}]')
@@ -225,11 +208,8 @@ class TestLibsvm:
         ("line", "reason"),
         [
             ("1 1:1 1:2", "indices must ascend, but 1 follows 1"),
-            ("1 3:1 2:2", "indices must ascend, but 2 follows 3"),
             ("1 -3:1", "an index is negative"),
             ("1 5 1:2:3", "not a pair index:value: '5'"),
-            ("1 1:2:3 5", "not a pair index:value: '1:2:3'"),
-            ("1 a:2", "not a pair index:value: 'a:2'"),
             ("1 1:", "not a pair index:value: '1:'"),
             ("1 1:1_0", "not a pair index:value: '1:1_0'"),
             ("1 1_0:1", "not a pair index:value: '1_0:1'"),
@@ -237,7 +217,6 @@ class TestLibsvm:
             ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
             ("spam 1:2", "the label is not a number: 'spam'"),
             ("inf 1:2", "the label is not a number: 'inf'"),
-            ("1,2 1:2", "the label is not a number: '1,2'"),
         ],
     )
     def test_garbage_is_set_aside(self, tmp_path, line, reason):
@@ -286,12 +265,10 @@ class TestArff:
         "line",
         [
             "1.5,dark blue,x,up",
-            "1.5,'dark blue',x,up,",
             "1.5,'dark blue',x,up, % comment, with commas",
             "1.5,'dark blue',x,up%comment",
             "1.5,\t'dark blue'\t,x , up\t% comment",
             "{0 1.5, 1 'dark blue', 2 x} % comment",
-            "{0 1.5 1 'dark blue' 2 x}",
         ],
     )
     def test_rows_as_wekas_and_moas_readers_take_them(self, tmp_path, line):
@@ -354,21 +331,10 @@ class TestArff:
 GAPS = ["", "?", "NA", "nan", "NaN", "NULL", "null", "None", "none"]
 
 
-def column(suffix: str, folder: Path, cells: list[str]) -> str:
+def gaps(folder: Path, suffix: str, cells: list[str]) -> str:
     """A file with these texts as a category `c`, a label `y`, and a number `x`."""
-    url = str(folder / f"a.{suffix}")
-    if suffix == "jsonl":
-        write(Path(url), "".join(json.dumps({"x": 1, "c": cell, "y": cell}) + "\n" for cell in cells))
-    elif suffix == "arff":
-        header = "@attribute x real\n@attribute c string\n@attribute y string\n@data\n"
-        write(Path(url), header + "".join(f"1,'{cell}','{cell}'\n" for cell in cells))
-    elif suffix == "parquet":
-        table = pyarrow.table({"x": [1] * len(cells), "c": cells, "y": cells})
-        pyarrow.parquet.write_table(table, url)
-    else:
-        mark = "," if suffix == "csv" else "\t"
-        write(Path(url), "\n".join(mark.join(row) for row in [("x", "c", "y"), *(("1", c, c) for c in cells)]))
-    return url
+    delimiter = "\t" if suffix == "tsv" else ","
+    return table(folder / f"a.{suffix}", delimiter, x=[1] * len(cells), c=cells, y=cells)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "arff", "parquet"])
@@ -376,20 +342,20 @@ class TestMissing:
     """One rule for all formats: which texts are missing values, in all roles."""
 
     def test_texts_that_stand_for_no_value(self, tmp_path, suffix):
-        seen, bad = read(column(suffix, tmp_path, ["up", *GAPS, "Nano", "down"]), label="y")
+        seen, bad = read(gaps(tmp_path, suffix, ["up", *GAPS, "Nano", " ", "down"]), label="y")
         assert bad == []
         gap = ({"x": 1}, None)
-        known = [({"x": 1, "c": text}, text) for text in ("up", "Nano", "down")]
+        known = [({"x": 1, "c": text}, text) for text in ("up", "Nano", " ", "down")]
         assert [e[:2] for e in seen] == [known[0], *[gap] * len(GAPS), *known[1:]]
 
     def test_other_texts_by_choice(self, tmp_path, suffix):
-        url = column(suffix, tmp_path, ["up", "none", "n/a", "-", ""])
+        url = gaps(tmp_path, suffix, ["up", "none", "n/a", "-", ""])
         assert labels(url, label="y", missing="n/a,-") == ["up", "none", None, None, None]
         assert [row.get("c") for row in rows(url, label="y", missing=["up"])] == [None, "none", "n/a", "-", None]
 
     def test_a_label_that_may_be_meant_is_named_once(self, tmp_path, suffix, caplog):
         with caplog.at_level(logging.INFO, "connectors"):
-            read(column(suffix, tmp_path, ["up", "none", "?", "none"]), label="y")
+            read(gaps(tmp_path, suffix, ["up", "none", "?", "none"]), label="y")
         assert [r.getMessage().split(" is taken")[0] for r in caplog.records] == ["the label 'none'"]
 
 
@@ -436,8 +402,3 @@ def test_wide_arff_rows_come_in_small_batches(tmp_path, monkeypatch):
     batches = list(open_source(write(tmp_path / "a.arff", header + "{3 1}\n" * 7)))
     assert [len(batch) for batch in batches] == [3, 3, 1]
     assert all(np.all(batch.features["x3"] == 1) for batch in batches)
-
-
-def test_blank_streams_without_a_header_hold_no_events(tmp_path):
-    assert rows(write(tmp_path / "a.jsonl", "")) == []
-    assert rows(write(tmp_path / "a.libsvm", "\n\n")) == []
