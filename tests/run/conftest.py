@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,35 @@ def _compiled() -> None:
 
 @pytest.fixture
 def streamsvm(tmp_path: Path) -> Streamsvm:
-    """Run the command line in the test's directory, by `completed` or a new interpreter where options ask for that."""
+    """Run the command line in the test's directory to this exit code.
 
-    def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    It is `completed`, or a new interpreter, where options ask for that.
+    """
+
+    def call(*arguments: Any, code: int | None = 0, **options: Any) -> subprocess.CompletedProcess[str]:
         if not options:
-            return ran_here(*arguments, cwd=tmp_path)
-        if "env" not in options:
-            return completed(*arguments, cwd=tmp_path, **options)
-        options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}
-        return subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)
+            done = ran_here(*arguments, cwd=tmp_path)
+        elif "env" not in options:
+            done = completed(*arguments, cwd=tmp_path, **options)
+        else:
+            options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}
+            done = subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)
+        assert code is None or done.returncode == code, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def refused(streamsvm: Streamsvm) -> Callable[..., str]:
+    """Run the command line, which must end with an error. Return its message, the only one."""
+
+    def call(*arguments: Any, code: int = 2, **options: Any) -> str:
+        done = streamsvm(*arguments, code=code, **options)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("streamsvm: error: ")
+        assert code != 2 or done.stdout == ""
+        return line.removeprefix("streamsvm: error: ")
 
     return call
 
@@ -112,3 +132,19 @@ def write_stream(path: Path, n: int, *, broken: bool = False, moved: bool = Fals
     else:
         path.write_text(data)
     return path
+
+
+def write_joined(folder: Path, X: Any, y: Any, delays: Any, sites: int = 0) -> None:
+    """Write events each 10 ms, their labels `delays` later, or none for NaN, and both in one file."""
+    names = ["id", "t", *"abcdefgh"[: X.shape[1]], *["site"] * bool(sites)]
+    rows = [[f"k{i}", 10 * i, *x, *[f"s{i % (sites or 1)}"] * bool(sites)] for i, x in enumerate(X.tolist())]
+    delays = np.broadcast_to(delays, len(X)).astype(float)
+    late = sorted((10 * i + int(delays[i]), i) for i in range(len(X)) if delays[i] == delays[i])
+    write_table(folder / "events.csv", names, rows)
+    write_table(folder / "labels.csv", ["id", "t", "y"], ((f"k{i}", t, y[i]) for t, i in late))
+    write_table(folder / "both.csv", [*names, "y"], ([*row, label] for row, label in zip(rows, y, strict=True)))
+
+
+def write_table(path: Path, names: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a CSV file whose texts need no quotes."""
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in (names, *rows)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import Any
 from unittest.mock import Mock
@@ -14,8 +13,6 @@ from streamsvm.models.archive import write_archive
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import RunError, SetupError
 from tests.errors import raises
-from tests.faults.disk import Disk, Mark
-from tests.faults.survivors import choices, moments, survivor
 
 STATES: dict[str, Any] = {part: ({"of": part}, {}) for part in ("model", "metrics", "history")}
 
@@ -24,23 +21,6 @@ def snapshot(**changes: Any) -> Snapshot:
     states = STATES | {"model": ({"class": "M"}, {"weights": np.arange(3.0)}), "late": ({"n": 1}, {})}
     given = {"identity": {"label": "y"}, "source": {"line": 7}, "sinks": {"out": {"bytes": 9}}, "states": states}
     return Snapshot(**given | changes)
-
-
-def test_what_is_written_is_read(tmp_path):
-    with Checkpoint(tmp_path / "new" / "deep") as checkpoint:
-        assert not checkpoint.exists
-        assert checkpoint.read({"label": "y"}) is None
-        checkpoint.write(snapshot(ended="stopped"))
-        found = checkpoint.read({"label": "y"})
-    assert found is not None
-    assert (found.identity, found.source, found.sinks) == ({"label": "y"}, {"line": 7}, {"out": {"bytes": 9}})
-    assert found.ended == "stopped"
-    assert found.code
-    assert found.states["late"] == ({"n": 1}, {})
-    assert found.states["metrics"] == ({"of": "metrics"}, {})
-    assert found.states["model"][0] == {"class": "M"}
-    assert found.states["model"][1]["weights"].tolist() == [0, 1, 2]
-    assert "decisions" not in found.states
 
 
 @pytest.mark.parametrize(
@@ -81,14 +61,6 @@ def test_a_directory_that_cannot_be_used(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("now", [{"label": "z"}, {}, {"label": "y", "window": "7"}])
-def test_a_run_with_other_settings_is_refused(tmp_path, now):
-    with Checkpoint(tmp_path) as checkpoint:
-        checkpoint.write(snapshot())
-        with raises(SetupError, reason="another run", option="--reset"):
-            checkpoint.read(now)
-
-
 @pytest.mark.parametrize(("code", "n_warnings"), [("", 0), ("another processor", 1)])
 def test_another_kind_of_code_is_warned_of(tmp_path, caplog, monkeypatch, code, n_warnings):
     with Checkpoint(tmp_path) as checkpoint:
@@ -118,22 +90,6 @@ def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path):
         assert not checkpoint.path.exists()
         assert {path.name for path in checkpoint.pieces.iterdir()} == {"notes.txt", "model.safetensors"}
         checkpoint.discard()
-
-
-def test_what_is_discarded_or_written_stays_so_after_a_power_failure(tmp_path):
-    with Checkpoint(tmp_path) as checkpoint:
-        checkpoint.write(snapshot())
-        with Disk(tmp_path) as disk:
-            checkpoint.discard()
-            disk.mark("discarded")
-            checkpoint.write(snapshot(source={"line": 8}))
-    old, new = (b'"line\\": %d' % line for line in (7, 8))
-    for n, (_, durable, pending) in enumerate(moments(disk)):
-        is_discarded = any(isinstance(change, Mark) for change in disk.history[:n])
-        for choose in choices(pending, random.Random(n), 0):
-            left = survivor(durable, pending, choose).get("checkpoint.safetensors") or b""
-            assert not (is_discarded and old in left)
-            assert new in left or n < len(disk.history)
 
 
 @pytest.mark.parametrize("call", ["os.fsync", "os.unlink"])

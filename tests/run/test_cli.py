@@ -26,23 +26,11 @@ GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
 CPM = ("--model", "cpm")
 
 
-def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
-    """Return the error line of a run that was rejected."""
-    assert result.returncode == code, result.stderr
-    assert "Traceback" not in result.stderr
-    *before, line = result.stderr.splitlines()
-    assert not before
-    assert line.startswith("streamsvm: error: ")
-    assert code != 2 or result.stdout == ""
-    return line.removeprefix("streamsvm: error: ")
-
-
 def test_everything_at_once(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1500, broken=True)
     options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--set", "window=500")
     reading = ("--label", "y", "--types", "a:number")
     result = streamsvm("run", "in.csv", *reading, *CPM, "--param", "n_faces=3", *options)
-    assert result.returncode == 0, result.stderr
     summary = json.loads((tmp_path / "s.json").read_text())
     out, rejected = table(tmp_path / "out.csv"), (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
     assert summary["events"] == len(out) == 1500 - len(rejected)
@@ -123,15 +111,13 @@ def test_times_of_other_formats_are_left_out_and_their_formats_named(streamsvm, 
     assert "feature 'when' is left out: its values are times" in streamsvm(*run).stderr
     for more in (("--types", "when:time"), ("--time", "when")):
         said = "--set time-format='%d/%m/%Y %I:%M %p' or --set time-format='%m/%d/%Y %I:%M %p' reads others"
-        assert said in streamsvm(*run, *more).stderr
+        assert said in streamsvm(*run, *more, code=3).stderr
         read = streamsvm(*run, *more, "--set", f"time-format={form}")
-        assert read.returncode == 0, read.stderr
         assert "events rejected" not in read.stdout
 
 
 def test_with_no_arguments_it_shows_something(streamsvm, tmp_path):
     result = streamsvm("run", "--max-events", 1000)
-    assert result.returncode == 0
     assert "1,000 events of synthetic:demo" in result.stdout
     assert not list(tmp_path.iterdir())
 
@@ -139,7 +125,6 @@ def test_with_no_arguments_it_shows_something(streamsvm, tmp_path):
 def test_predictions_on_standard_output(streamsvm):
     lines = "x,y\n" + "1,1\n0,0\n" * 50
     result = streamsvm("run", "-", "--label", "y", "--out", "-", *GAUSSIAN, input=lines)
-    assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[:3] == ["line,prediction,score,label", "2,,,1", "3,1,1.0,0"]
     assert len(result.stdout.splitlines()) == 101
     assert "accuracy" in result.stderr
@@ -150,11 +135,10 @@ def test_progress_lines_and_quiet(streamsvm, tmp_path):
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--set", "log-every=0.001")
     assert " events, " in result.stderr
     assert "accuracy 0." in result.stderr
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     (tmp_path / "c.toml").write_text("quiet = true\nlog-every = 0.01\n")
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--config", "c.toml")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    for quiet in (["--quiet"], ["--config", "c.toml"]):
+        result = streamsvm("run", "in.csv", "--label", "y", *CPM, *quiet)
+        assert (result.stdout, result.stderr) == ("", "")
 
 
 def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process, tmp_path):
@@ -173,14 +157,13 @@ def test_many_classes(streamsvm, tmp_path):
 
 def test_predicting_with_a_saved_model(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 500)
-    assert streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m").returncode == 0
+    streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m")
     before = (tmp_path / "m").read_bytes()
-    result = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--out", "out.jsonl")
-    assert result.returncode == 0, result.stderr
+    streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--out", "out.jsonl")
     lines = json_lines(tmp_path / "out.jsonl")
     assert len(lines) == 500
     assert None not in [line["prediction"] for line in lines]
-    assert streamsvm("run", "in.csv", "--label", "y", "--model", "m", "--save", "m").returncode == 0
+    streamsvm("run", "in.csv", "--label", "y", "--model", "m", "--save", "m")
     assert (tmp_path / "m").read_bytes() != before
 
 
@@ -194,8 +177,7 @@ def test_settings_from_a_file(streamsvm, tmp_path):
     )
 
     def figures(*arguments):
-        result = streamsvm("run", "--config", "c.toml", *arguments)
-        assert result.returncode == 0, result.stderr
+        streamsvm("run", "--config", "c.toml", *arguments)
         figures: dict[str, Any] = json.loads((tmp_path / "s.json").read_text())
         return figures
 
@@ -211,8 +193,7 @@ def test_nested_models_on_the_command_line(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     params = ("--param", "classifier=river.linear_model.LogisticRegression", "--param", "classifier.l2=0.1")
     model = ("--model", "river.multiclass.OneVsRestClassifier", *params, "--ignore", "site")
-    result = streamsvm("run", "in.csv", "--label", "y", *model)
-    assert result.returncode == 0, result.stderr
+    streamsvm("run", "in.csv", "--label", "y", *model)
 
 
 REFUSED = [
@@ -221,9 +202,7 @@ REFUSED = [
     (["--bogus"], [], "unrecognized arguments: --bogus"),
     (["--dead-leter", "x"], [], "--dead-letter"),
     (["--out", "o.csv"], [""], "argument SOURCE: must not be empty"),
-    (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
-    (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),
     (["--param", "faces=3"], [], "blend has no parameter `faces`; it takes effort, budget"),
     ([*CPM, "--param", "n_faces=0"], [], "n_faces"),
     ([*CPM, "--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: Unable to allocate"),
@@ -237,7 +216,6 @@ REFUSED = [
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be saved"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be saved"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot undo writes"),
-    (["--set", "delimiter=;;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn is now the command `streamsvm predict`"),
     (["--set", "broker-timeout=3"], [], "--set broker-timeout is only for Kafka"),
     (["--model", "m"], [], "unknown model 'm'; .*no saved model has this name"),
@@ -245,17 +223,13 @@ REFUSED = [
     (["--model", "./m", "--param", "n_faces=3"], [], "has its own parameters: remove --param"),
     (["--window", "10"], [], "--window is now --set window=VALUE"),
     (["--set", "window"], [], "--set window: must read NAME=VALUE"),
-    (["--set", "proba=yes"], [], "must be true or false"),
-    (["--reset"], [], "--reset needs --checkpoint DIR"),
     (["--save", "no/m"], [], "--save no/m: no such directory: no"),
     (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
     (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
     (["--out", "o.csv", "--dead-letter", "./o.csv"], [], "--out and --dead-letter are the same file"),
     (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and --dead-letter are the same file"),
-    (["--dead-letter", "no/r.jsonl"], [], r"no/r\.jsonl: cannot be written: No such file or directory"),
     (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix '.foo' is not a known format"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
-    (["--out", ""], [], "argument --out: must not be empty"),
     (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
     (["--config", "in.csv"], [], "--config in.csv: "),
 ]
@@ -286,33 +260,28 @@ def test_refused_before_any_data_is_touched(options, source, message, tmp_path, 
     [
         ("lable = 'y'", "unknown key `lable`; did you mean `label`"),
         ("colour = 'y'", "unknown key `colour`; allowed are .*label"),
-        ("max-events = 1.5", "argument --max-events: invalid whole number value: 1.5"),
         ("label = true", "argument --label: must be a text, got True"),
         ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
         ("config = 'other.toml'", "unknown key `config`"),
         ("source = 'synthetic:demo'\n[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
-        ("source = ''", "argument SOURCE: must not be empty"),
         ("model = 3", "`model` must be a text, or a table whose `name` is a text, got 3"),
-        ("[model]\nname = 7", "`model` must be a text, or a table"),
     ],
 )
-def test_settings_files_are_checked(streamsvm, tmp_path, text, message):
+def test_settings_files_are_checked(refused, tmp_path, text, message):
     (tmp_path / "c.toml").write_text(text)
-    assert re.search(message, error(streamsvm("run", "--config", "c.toml")))
+    assert re.search(message, refused("run", "--config", "c.toml"))
 
 
 def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(streamsvm, tmp_path):
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
     run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
     for _ in range(2):  # the second time, all events were already read
-        result = streamsvm(*run)
-        assert result.returncode == 3
+        result = streamsvm(*run, code=3)
         assert "more than half of all events were rejected, 1,001 of 2,001" in result.stderr
         assert "Traceback" not in result.stderr
         run = (*run, "--summary", "s.json")
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
-    assert result.returncode == 0
     (line,) = result.stderr.splitlines()
     assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were rejected, .*: 3 fields instead of 2", line)
 
@@ -320,64 +289,59 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(st
 def test_what_was_learned_survives_an_error(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1500)
     results = ("--save", "m", "--summary", "s.json")
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "/dev/full?format=csv", *results)
-    assert error(result, 1) == "predictions: /dev/full: cannot be written: No space left on device"
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "/dev/full?format=csv", *results, code=1)
+    assert "predictions: /dev/full: cannot be written: No space left on device" in result.stderr
     assert "ended by an error" in result.stdout
     summary = json.loads((tmp_path / "s.json").read_text())
     assert summary["ended"] == "error"
     assert summary["events"] > 0
-    again = streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--quiet")
-    assert again.returncode == 0, again.stderr
+    streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--quiet")
 
 
-def test_a_report_that_cannot_be_written_is_named(streamsvm, tmp_path):
+def test_a_report_that_cannot_be_written_is_named_and_leaves_the_earlier_one(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
-    asked = ("run", "in.csv", "--label", "y", "--model", "cpm")
-    result = streamsvm(*asked, "--summary", "/dev/full", "--save", "m")
-    assert error(result, 1) == "summary: /dev/full: cannot be written: No space left on device"
-    assert (tmp_path / "m").exists()
     for name in ("s.json", "p.png"):
         (tmp_path / name).write_text("of an earlier run")
-    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", "--set", "overwrite=true", most_bytes=1000)
-    assert result.returncode == 1
+    asked = ("run", "in.csv", "--label", "y", *CPM, "--summary", "s.json", "--plot", "p.png", "--set", "overwrite=true")
+    result = streamsvm(*asked, most_bytes=1000, code=1)
     for name, option in (("s.json", "summary"), ("p.png", "plot")):
         assert f"{option}: {name}: cannot be written: File too large" in result.stderr
         assert (tmp_path / name).read_text() == "of an earlier run"
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_run_refused_leaves_everything_as_it_was(streamsvm, tmp_path):
+def test_a_run_refused_leaves_everything_as_it_was(streamsvm, refused, tmp_path):
     write_stream(tmp_path / "in.csv", 300, broken=True)
     (tmp_path / "b.csv").write_text("x,z\n1,2\n")
     kept = ("--label", "y", "--types", "a:number", "--checkpoint", "ck", "--out", "o.csv", "--quiet")
-    assert streamsvm("run", "in.csv", *kept).returncode == 0
+    streamsvm("run", "in.csv", *kept)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for refused in (
+    for arguments in (
         ("b.csv", *kept, "--reset"),
         ("b.csv", "--out", "o.csv", "--label", "nothing"),
         ("in.csv", *kept, "--reset", "--dead-letter", "no/r.jsonl"),
         ("in.csv", *kept, "--set", "window=7"),
         ("in.csv", "--label", "y", "--out", "new.csv", "--dead-letter", "r.foo"),
     ):
-        error(streamsvm("run", *refused))
+        refused("run", *arguments)
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path / "o.csv").unlink()
-    assert "o.csv: is missing, but" in error(streamsvm("run", "in.csv", *kept))
+    assert "o.csv: is missing, but" in refused("run", "in.csv", *kept)
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_a_checkpoint_needs_a_stream_that_can_be_read_again(streamsvm, tmp_path):
-    result = streamsvm("run", "-", "--label", "y", "--checkpoint", "ck", input="x,y\n1,a\n")
-    assert error(result).startswith("standard input: cannot be read again from an earlier position; use a file instead")
+def test_a_checkpoint_needs_a_stream_that_can_be_read_again(refused):
+    said = refused("run", "-", "--label", "y", "--checkpoint", "ck", input="x,y\n1,a\n")
+    assert said.startswith("standard input: cannot be read again from an earlier position; use a file instead")
 
 
 def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm, tmp_path):
     write_stream(tmp_path / "bad.csv", 300, broken=True)
     write_stream(tmp_path / "good.csv", 300)
     reading = ("--label", "y", "--types", "a:number")
-    assert streamsvm("run", "bad.csv", *reading, "--out", "o.csv", "--quiet").returncode == 0
+    streamsvm("run", "bad.csv", *reading, "--out", "o.csv", "--quiet")
     assert (tmp_path / "o.csv.rejected.jsonl").stat().st_size
-    assert streamsvm("run", "good.csv", *reading, "--out", "o.csv", "--quiet").returncode == 0
+    streamsvm("run", "good.csv", *reading, "--out", "o.csv", "--quiet")
     assert not (tmp_path / "o.csv.rejected.jsonl").stat().st_size
     before = set(tmp_path.iterdir())
     assert "only counted (--dead-letter FILE writes them)" in streamsvm("run", "bad.csv", *reading).stdout
@@ -400,8 +364,7 @@ def closed(number: int) -> None:
 )
 def test_standard_streams_that_are_closed(streamsvm, tmp_path, number, arguments, code, message):
     write_stream(tmp_path / "in.csv", 300)
-    result = streamsvm("run", *arguments, "--label", "y", *CPM, prepare=functools.partial(closed, number))
-    assert result.returncode == code, result.stderr
+    result = streamsvm("run", *arguments, "--label", "y", *CPM, prepare=functools.partial(closed, number), code=code)
     assert message in result.stderr
     assert result.stderr.count("\n") == bool(message)
     assert code or len(table(tmp_path / "o.csv")) == 300
@@ -417,10 +380,10 @@ def test_a_report_that_finds_no_room_is_no_traceback(streamsvm, tmp_path):
     assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
 
 
-def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm, tmp_path):
+def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(refused, tmp_path):
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise OSError('a library is missing')\n")
-    message = error(streamsvm("run", "--plot", "p.png", "--out", "o.csv", env=environment()))
+    message = refused("run", "--plot", "p.png", "--out", "o.csv", env=environment())
     assert message == "--plot needs matplotlib: pip install 'streamsvm[plot]' (a library is missing)"
     assert not (tmp_path / "o.csv").exists()
 
@@ -439,15 +402,14 @@ def test_a_reader_that_goes_away(tmp_path):
     process.stderr.close()
 
 
-def test_a_foreign_package_in_the_way(streamsvm, tmp_path):
+def test_a_foreign_package_in_the_way(refused, tmp_path):
     (tmp_path / "connectors.py").touch()
-    said = error(streamsvm("run", env=environment()))
+    said = refused("run", env=environment())
     assert f"(`connectors` is {tmp_path / 'connectors.py'}" in said
 
 
 def test_an_unknown_kind_of_code_is_a_mistake_of_the_command(streamsvm):
-    done = streamsvm("run", env=environment() | {"STREAMSVM_CODE": "nonsense"})
-    assert done.returncode == 2
+    done = streamsvm("run", env=environment() | {"STREAMSVM_CODE": "nonsense"}, code=2)
     assert "STREAMSVM_CODE" in done.stderr
 
 
@@ -463,17 +425,17 @@ def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path, name
     assert done.stderr.count("\n") == 1
 
 
-def test_a_foreign_package_that_was_installed_over_ours(streamsvm, tmp_path):
+def test_a_foreign_package_that_was_installed_over_ours(refused, tmp_path):
     folder = tmp_path / "connectors"  # two packages of one name: our modules, and `__init__` of the other
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
-    said = error(streamsvm("run", env=environment()))
+    said = refused("run", env=environment())
     assert f"was overwritten by another one: cannot import name 'open_sink' from 'connectors' ({folder}" in said
 
 
 def test_help_and_version(streamsvm):
     assert streamsvm("--version").stdout.startswith("streamsvm ")
-    assert "run" in streamsvm().stdout
+    assert "run" in streamsvm(code=2).stdout
     text = streamsvm("run", "--help").stdout
     assert text.index("examples:") < text.index("common options:") < text.index("--label NAME")
     assert "--refit" not in text

@@ -29,13 +29,6 @@ def test_a_fall_is_noticed_soon_and_once(before, after):
     assert drop.after == pytest.approx(after, abs=0.1)
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.99, 1.0])
-def test_chance_is_no_fall(rate):
-    drops = AccuracyDrops()
-    drops.add(np.random.default_rng(2).random(200_000) < rate)
-    assert drops.count == 0
-
-
 def test_learning_is_no_fall():
     drops = AccuracyDrops()
     drops.add(stepped(np.random.default_rng(3), 5000, 0.5, 0.6, 0.7, 0.9, 0.95))

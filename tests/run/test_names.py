@@ -13,7 +13,6 @@ from connectors import open_source
 from connectors.errors import ConnectorError
 from connectors.options import split_names
 from streamsvm import cli
-from tests.choices import each_choice
 from tests.errors import raises
 
 HEADER = '"",x,"income, yearly",x2,y\n'
@@ -62,14 +61,6 @@ def test_lists_and_tables_of_toml_hold_names_as_they_are(text, left_out):
     Path("c.toml").write_text(f'label = "y"\n{text}\n')
     assert features("--config", "c.toml") == ALL - left_out
     assert features("--config", "c.toml", "--ignore", "x", "--types", "x2:number") == ALL - {"x"}  # instead of those
-
-
-@each_choice(("option", ["--ignore", "--types"]), ("name", ["nowhere", "income", ""]))
-def test_a_name_that_no_column_has_is_refused(option, name, capsys):
-    Path("named.csv").write_text("a,income (net),y\n" + "1,2,u\n" * 9)
-    text = f"{name}:number" if option == "--types" else name
-    assert cli.main(["run", "named.csv", "--label", "y", option, text]) == 2
-    assert repr(name) in capsys.readouterr().err
 
 
 def test_a_name_that_no_event_has_is_refused_where_all_are_seen(caplog):

@@ -17,10 +17,8 @@ from tests.run.conftest import restored
 
 SORTED = {
     "three classes": np.repeat([0, 1, 2], [400, 300, 500]),
-    "two classes": np.repeat([0, 1], [600, 600]),
     "few of one": np.repeat([0, 1], [900, 40]),
     "short": np.repeat([0, 1, 2], 50),
-    "many classes": np.repeat(np.arange(9), 700),
 }
 _RNG = np.random.default_rng(0)
 
@@ -34,7 +32,6 @@ def strewn(y: Any, share: float) -> Any:
 
 SORTED |= {
     "two blocks": np.tile(np.repeat([0, 1, 2], [300, 200, 400]), 2),
-    "two blocks of two classes": np.repeat([0, 1, 0, 1], [700, 500, 70, 50]),
     "1 % elsewhere": strewn(np.repeat([0, 1], 2000), 0.02),
     "two blocks, 1 % elsewhere": strewn(np.tile(np.repeat(np.arange(5), 800), 2), 0.01),
 }
@@ -42,7 +39,6 @@ OTHERS = {
     "shuffled": _RNG.permutation(np.repeat([0, 1, 2], 400)),
     "persistent": np.repeat(np.arange(40) % 4, _RNG.integers(100, 300, 40)),
     "two long runs, then back": np.repeat([0, 1, 0], [400, 500, 100]),
-    "one class": np.zeros(500, int),
     "a rare event at the end": np.repeat([0, 1], [999, 1]),
     "few rows": np.repeat([0, 1], 6),
     "three blocks": np.tile(np.repeat([0, 1], 300), 3),

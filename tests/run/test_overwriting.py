@@ -105,15 +105,6 @@ def test_a_directory_of_checkpoints_keeps_the_files_of_others():
     assert Path("ck/waiting/notes.txt").exists()
 
 
-def test_a_run_does_not_go_on_in_a_file_that_has_become_another(capsys):
-    kept = ("--checkpoint", "ck", "--out", "o.csv", "--max-events")
-    assert run(*kept, "30") == 0
-    Path("o.csv").write_text(DATA * 9)
-    assert run(*kept, "60") == 2
-    assert "changed" in capsys.readouterr().err
-    assert Path("o.csv").read_text() == DATA * 9
-
-
 def test_in_python_foreign_files_stay_as_well():
     write_foreign(Path("f.svm"))
     expansion = KernelExpansion.__new__(KernelExpansion)

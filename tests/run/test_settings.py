@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from river import linear_model, multiclass, naive_bayes
 
-from connectors import open_sink, open_source
+from connectors import open_sink
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from tests.run.conftest import json_lines, run, runner_of, table, write_stream
-from tests.run.test_cli import CPM, error
+from tests.run.test_cli import CPM
 from tests.run.test_runner import Collected, Numbers
 
 NOT_NAMED = "no SOURCE is given, "
@@ -30,19 +30,18 @@ NOT_SAID = "no label to learn: name its column with --label, or use `streamsvm p
         (("-",), f"standard input: {NOT_SAID}"),
     ],
 )
-def test_a_stream_and_what_to_predict_are_named(streamsvm, tmp_path, arguments, message):
+def test_a_stream_and_what_to_predict_are_named(refused, tmp_path, arguments, message):
     (tmp_path / "c.toml").write_text("window = 10\n")
     write_stream(tmp_path / "in.csv", 10)
-    assert message in error(streamsvm("run", *arguments, *CPM, input="x,y\n"))
+    assert message in refused("run", *arguments, *CPM, input="x,y\n")
 
 
 def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm, tmp_path):
     (tmp_path / "in.libsvm").write_text("1 1:2\n0 1:3\n" * 5)
     write_stream(tmp_path / "in.csv", 50)
     for arguments in (("in.libsvm",), ("in.csv?label=y",)):
-        result = streamsvm("run", *arguments, *CPM, "--save", "m")
-        assert result.returncode == 0, result.stderr
-    assert streamsvm("predict", "in.csv", "--model", "m").returncode == 0
+        streamsvm("run", *arguments, *CPM, "--save", "m")
+    streamsvm("predict", "in.csv", "--model", "m")
 
 
 @pytest.mark.parametrize(
@@ -55,26 +54,23 @@ def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm, tmp_path
         pytest.param(("--set", "class-weight={" * 100_000), id="JSON nested deeply"),
     ],
 )
-def test_settings_that_no_parser_can_read_are_refused_in_a_line(streamsvm, tmp_path, arguments):
+def test_settings_that_no_parser_can_read_are_refused_in_a_line(refused, tmp_path, arguments):
     write_stream(tmp_path / "in.csv", 5)
     (tmp_path / "deep.toml").write_text(f"seed = {'[' * 100_000}{']' * 100_000}\n")
     model = () if arguments[0] == "--model" else ("--model", "cpm")
-    assert len(error(streamsvm("run", "in.csv", "--label", "y", *model, *arguments))) < 300
+    assert len(refused("run", "in.csv", "--label", "y", *model, *arguments)) < 300
 
 
-@pytest.mark.parametrize("url", ["kafka:me:hunter2@broker:9/t"])
-def test_errors_do_not_repeat_passwords(streamsvm, tmp_path, url):
+def test_errors_do_not_repeat_passwords(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 5)
-    for arguments in (
-        ("in.csv", "--label", "y", *CPM, "--out", url, "--dead-letter", url),
-        (url, "--label", "y", *CPM),
-    ):
-        result = streamsvm("run", *arguments)
+    url, asked = "kafka:me:hunter2@broker:9/t", ("--label", "y", *CPM)
+    for arguments in (("in.csv", *asked, "--out", url, "--dead-letter", url), (url, *asked)):
+        result = streamsvm("run", *arguments, code=None)
         assert result.returncode != 0
         assert "hunter2" not in result.stderr
 
 
-def test_effort_and_members(streamsvm, tmp_path):
+def test_effort_and_members(streamsvm, refused, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\n[model]\neffort = "low"\nmembers = ["linear"]\n')
     asked = {
@@ -84,11 +80,10 @@ def test_effort_and_members(streamsvm, tmp_path):
         ("in.csv", "--label", "y", "--param", 'members=["linear", "standard"]'): ("normal", ("linear", "standard")),
     }
     for arguments, (effort, members) in asked.items():
-        result = streamsvm("run", *arguments, "--save", "m")
-        assert result.returncode == 0, result.stderr
+        streamsvm("run", *arguments, "--save", "m")
         model = StreamSVMClassifier.load(tmp_path / "m")
         assert (model.effort, model.members) == (effort, members)
-    assert "members" in error(streamsvm("run", "in.csv", "--label", "y", "--param", 'members=["none"]'))
+    assert "members" in refused("run", "in.csv", "--label", "y", "--param", 'members=["none"]')
 
 
 # All probabilities -----------------------------------------------------------------------------------------------
@@ -145,38 +140,28 @@ def test_two_classes_alone_and_models_without_probabilities():
 
 
 @pytest.mark.usefixtures("unsynced")
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_probabilities_resume_to_the_byte(tmp_path, kind):
+def test_probabilities_resume_to_the_byte(tmp_path):
     def part(name, size, stops):
-        path = tmp_path / f"{name}.{kind}"
+        path = tmp_path / f"{name}.csv"
         for stop in stops:
             with Checkpoint(tmp_path / name, every_events=50, every_s=None) as checkpoint:
                 out = open_sink(str(path), resume=checkpoint.exists)
                 options: dict[str, Any] = {"out": out, "checkpoint": checkpoint, "max_events": stop, "proba": True}
                 runner_of(CPMClassifier(), Late(size), **options).run()
                 out.close()
-        return path
+        return path.read_bytes()
 
-    whole, broken = part("whole", 64, [None]), part("broken", 17, [99, 301, None])
-    if kind != "parquet":
-        assert broken.read_bytes() == whole.read_bytes()
-        return
-    read = [
-        [row for batch in open_source(str(path), label="label") for row in batch.rows()] for path in (whole, broken)
-    ]
-    assert read[0] == read[1]
-    assert set(json.loads(read[0][-1]["proba"])) >= {"up", "1", "2.5"}
+    assert part("broken", 17, [99, 301, None]) == part("whole", 64, [None])
 
 
-def test_all_probabilities_from_the_command_line(streamsvm, tmp_path):
+def test_all_probabilities_from_the_command_line(streamsvm, refused, tmp_path):
     write_stream(tmp_path / "in.csv", 300)
     asked = ("run", "in.csv", "--label", "y", *CPM, "--set", "proba=true")
     for sink in ("o.csv", "o.jsonl"):
-        result = streamsvm(*asked, "--out", sink)
-        assert result.returncode == 0, result.stderr
+        streamsvm(*asked, "--out", sink)
     cells = [json.loads(row["proba"] or "null") for row in table(tmp_path / "o.csv")]
     objects = json_lines(tmp_path / "o.jsonl")
     assert cells == [row["proba"] for row in objects]
     last = objects[-1]
     assert last["score"] == last["proba"][last["prediction"]] == max(last["proba"].values())
-    assert "--set proba needs --out" in error(streamsvm(*asked))
+    assert "--set proba needs --out" in refused(*asked)
