@@ -5,13 +5,33 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from enum import Enum
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 from river import checks
 
+from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.online.base import OnlineClassifier
+
+# A small classifier of each kind, with parameters of its learner.
+MAKERS: dict[str, Callable[..., Any]] = {
+    "cpm": CPMClassifier,
+    "bsgd": partial(BSGDClassifier, budget=10),
+    "blend": partial(StreamSVMClassifier, effort="low", budget=10),
+    "refit": lambda **settings: RefitClassifier(CPMClassifier(**settings), "newton"),
+    "deciding": lambda **settings: DecidingClassifier(CPMClassifier(**settings), cost={"a": {"b": 2.0}}),
+}
+
+
+class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
+    """Members whose values are texts."""
+
+    RED = "r"
+    BLUE = "b"
+
 
 # Fields that the ensemble stores per prediction until the event is learned.
 NOTES = {
@@ -60,6 +80,24 @@ def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> Non
     assert arrays.keys() == other_arrays.keys()
     for name in arrays:
         np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
+
+
+def looped(model: Any, events: Any, labels: Any, **known: Any) -> list[Any]:
+    """Return the predictions of single events, each before it is learned. Those without a label are only predicted.
+
+    Parameters
+    ----------
+    known
+        Keyword arguments of `learn_one`, each with a value per event.
+    """
+    predicted = []
+    events = dicts(events) if isinstance(events, np.ndarray) else events
+    labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    for i, (x, label) in enumerate(zip(events, labels, strict=True)):
+        predicted.append(model.predict_one(x))
+        if label is not None:
+            model.learn_one(x, label, **{name: values[i] for name, values in known.items()})
+    return predicted
 
 
 def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float]]:

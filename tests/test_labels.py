@@ -15,25 +15,16 @@ import pytest
 from river import naive_bayes
 
 from streamsvm import (
-    BSGDClassifier,
     CPMClassifier,
     DecidingClassifier,
     DelayedClassifier,
-    RefitClassifier,
-    StreamSVMClassifier,
 )
 from tests.choices import each_choice
 from tests.errors import raises
+from tests.learners import MAKERS, Color
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
-OWN = [
-    CPMClassifier,
-    BSGDClassifier,
-    partial(StreamSVMClassifier, budget=5),
-    lambda: RefitClassifier(CPMClassifier(), "newton"),
-    lambda: DecidingClassifier(CPMClassifier(), cost={"a": {"b": 2.0}}),
-]
 AROUND = [
     lambda: DecidingClassifier(naive_bayes.GaussianNB(), abstain=0.5),
     lambda: DelayedClassifier(CPMClassifier()),
@@ -43,7 +34,7 @@ X = np.random.default_rng(0).normal(size=(6, 2))
 LABELS = ["a", "b"] * 3
 
 
-@each_choice(("make", OWN + AROUND), ("label", [None, math.nan, pd.NA, pd.NaT]))
+@each_choice(("make", [*MAKERS.values(), *AROUND]), ("label", [None, math.nan, pd.NA, pd.NaT]))
 def test_an_event_without_a_label_is_not_learned(make, label):
     model = make()
     with raises(ValueError, named="label"):
@@ -61,7 +52,7 @@ def test_an_event_that_waits_is_not_answered_by_no_label(model):
 
 
 @each_choice(
-    ("make", OWN),
+    ("make", MAKERS.values()),
     (
         "labels",
         [
@@ -83,7 +74,7 @@ def test_one_column_of_labels_is_taken_as_such(make, labels):
 
 
 @each_choice(
-    ("make", OWN),
+    ("make", MAKERS.values()),
     ("way", ["learn_many", "test_then_train"]),
     (
         "labels",
@@ -130,7 +121,7 @@ def test_letters_and_codes_may_be_classes_of_their_own(caplog):
     assert (model.notices, caplog.text) == ([], "")
 
 
-@pytest.mark.parametrize("make", OWN[:4])
+@pytest.mark.parametrize("make", [*MAKERS.values()][:4])
 def test_one_weight_is_that_of_all_rows(make):
     one, each, single = make(), make(), make()
     one.learn_many(X, LABELS, w=2)
@@ -141,7 +132,7 @@ def test_one_weight_is_that_of_all_rows(make):
         single.learn_many(X, LABELS, w=-1)
 
 
-@each_choice(("make", OWN + AROUND), ("label", [["a"], np.array(["a"]), {"a": 1}]))
+@each_choice(("make", [*MAKERS.values(), *AROUND]), ("label", [["a"], np.array(["a"]), {"a": 1}]))
 def test_a_label_of_several_values_is_refused(make, label):
     model = make()
     with raises(TypeError, named=type(label).__name__):
@@ -152,7 +143,7 @@ def test_a_label_of_several_values_is_refused(make, label):
     assert model.classes_ == []
 
 
-@pytest.mark.parametrize("make", OWN)
+@pytest.mark.parametrize("make", MAKERS.values())
 def test_no_features_at_all_are_refused(make):
     with raises((TypeError, ValueError), named="NoneType"):
         make().learn_one(None, "a")
@@ -160,12 +151,7 @@ def test_no_features_at_all_are_refused(make):
         make().predict_one(None)
 
 
-class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
-    RED = "r"
-    BLUE = "b"
-
-
-@each_choice(("make", OWN + AROUND), ("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]]))
+@each_choice(("make", [*MAKERS.values(), *AROUND]), ("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]]))
 def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
     model = make()
     delayed = isinstance(model, DelayedClassifier)
@@ -178,7 +164,7 @@ def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
 
 
 @each_choice(
-    ("make", OWN),
+    ("make", MAKERS.values()),
     ("series", [list, partial(np.array, dtype=object), pd.Series, pl.Series, lambda y: pd.DataFrame({"y": y})]),
 )
 def test_members_of_an_enum_are_their_values_in_rows(make, series):

@@ -14,12 +14,13 @@ from streamsvm import CPMClassifier, KeyedClassifier, RefitClassifier
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.decide.costs import Costs
 from streamsvm.keyed.sections import unseal
-from streamsvm.parameters import check_between, check_choice, check_class_weight, check_number
-from streamsvm.refit import Every, FirstOf, OnDrift
+from streamsvm.parameters import check_choice, check_class_weight, check_number
+from streamsvm.refit import FirstOf, OnDrift
 from streamsvm.run import Run, RunConfig
 from tests.connectors.streams import write
 
 ROWS = [[0.0], [1.0]], [0, 1]
+SEA = 'generator = "sea"\n'
 NEWER = struct.pack("<4sHI", b"svmk", 3, 0)
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 
@@ -58,43 +59,28 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("mine.toml", "evnts = 3", {}, "mine.toml: unknown key `evnts`; a scenario has title, kind, events"),
         ("mine.toml", "events = 3", {}, "needs a `generator` or a `source`"),
         ("mine.toml", 'generator = "see"', {}, "unknown generator 'see'; available are agrawal"),
-        ("mine.toml", 'generator = "sea"\nevents = 0', {}, "`events` must be a whole number"),
+        ("mine.toml", SEA + "events = 0", {}, "`events` must be a whole number"),
+        ("mine.toml", SEA + "parameters = { noice = 0.1 }", {}, "sea has no parameter `noice`; allowed are noise"),
+        ("mine.toml", SEA + "schedule = [{ concept = 4 }]", {}, "sea has no concept 4"),
+        ("mine.toml", SEA + "schedule = [{ concept = 0, at = 5 }]", {}, "the first at 0"),
+        ("mine.toml", SEA + "schedule = [{ concept = 0 }, { concept = 1 }]", {}, "in order, the first"),
+        ("mine.toml", SEA + "schedule = [{ at = 0 }]", {}, "a stage of `schedule` has `concept`, `at` and `width`"),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "gone"', {}, "one of late, missing, mix, noise"),
         (
             "mine.toml",
-            'generator = "sea"\nparameters = { noice = 0.1 }',
-            {},
-            "sea has no parameter `noice`; allowed are noise",
-        ),
-        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 4 }]', {}, "sea has no concept 4"),
-        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 0, at = 5 }]', {}, "the first at 0"),
-        ("mine.toml", 'generator = "sea"\nschedule = [{ concept = 0 }, { concept = 1 }]', {}, "in order, the first"),
-        (
-            "mine.toml",
-            'generator = "sea"\nschedule = [{ at = 0 }]',
-            {},
-            "a stage of `schedule` has `concept`, `at` and `width`",
-        ),
-        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "gone"', {}, "one of late, missing, mix, noise"),
-        (
-            "mine.toml",
-            'generator = "sea"\n[[disturbance]]\nkind = "noise"\nlevel = 1',
+            SEA + '[[disturbance]]\nkind = "noise"\nlevel = 1',
             {},
             "noise has no `level`; allowed are at, until",
         ),
-        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "noise"\nafter = 2.0', {}, "must be shares"),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "noise"\nafter = 2.0', {}, "must be shares"),
         (
             "mine.toml",
-            'generator = "sea"\n[[disturbance]]\nkind = "late"',
+            SEA + '[[disturbance]]\nkind = "late"',
             {},
             "late: missing 1 required keyword-only argument: 'by'",
         ),
-        ("mine.toml", 'generator = "sea"\n[[disturbance]]\nkind = "mix"', {}, "mix: needs a `label`"),
-        (
-            "mine.toml",
-            'generator = "sea"\n[[disturbance]]\nkind = "missing"\nfeatures = 0',
-            {},
-            "`features` must be a number",
-        ),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "mix"', {}, "mix: needs a `label`"),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "missing"\nfeatures = 0', {}, "`features` must be a number"),
         (
             "mine.toml",
             'source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]',
@@ -138,17 +124,14 @@ def without_pyarrow(path: str) -> None:
         (lambda: open_source("synthetic:waveform?drift=3"), "waveform has only one concept"),
         (lambda: open_source("null:"), "null:: events cannot be read from this URL"),
         (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
-        (lambda: open_sink("-?format=parquet"), "results cannot be written as parquet; use one of csv, tsv, jsonl"),
         (
             lambda: open_sink("/dev/full?format=csv").write({"n": [1]}),
             "/dev/full: cannot be written: No space left on device",
         ),
-        (lambda: open_sink("none/a.csv"), "none/a.csv: cannot be written: No such file or directory"),
         (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
         (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
         (lambda: check_number("n", 11, 1, 10, whole=True), "`n` must be an integer of at least 1 and at most 10, got"),
         (lambda: check_number("l2", "0.1", 0.0), "`l2` must be a number of at least 0, got '0.1'"),
-        (lambda: check_between("tol", 1.0, 0.0, 1.0), "`tol` must be a number above 0 and below 1, got 1.0"),
         (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
         (lambda: check_class_weight("even", 1.0), "`class_weight` must be a dict of weights, 'balanced' or None"),
         (
@@ -156,12 +139,10 @@ def without_pyarrow(path: str) -> None:
             "`n_faces` of a CPMClassifier cannot change after it has learned (horizon, l2, max_classes can)",
         ),
         (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
-        (lambda: RefitClassifier(CPMClassifier(), 7), "`solver` must be a name or a scikit-learn classifier"),
         (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),
         (lambda: unseal(NEWER), "has version 3, this streamsvm reads 2: install the version of streamsvm"),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
-        (lambda: FirstOf(Every(0)), "`n` must be an integer of at least 1"),
         (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
         (lambda: OnDrift(drift.KSWIN()), "`detector` KSWIN is random: set its `seed`"),
         (lambda: OnDrift("ADWIN"), "`detector` must be one of river.drift (ADWIN, "),
@@ -169,11 +150,9 @@ def without_pyarrow(path: str) -> None:
         (lambda: KeyedClassifier(CPMClassifier(), parent=3), '`parent` must be "learn", a file that `save`'),
         (lambda: KeyedClassifier(CPMClassifier(), wait=5, join="order"), "`wait` uses the times of events: set"),
         (lambda: Costs([[0, 1, 2], [1, 0, 2]]), "`cost` must be a square matrix, got shape (2, 3)"),
-        (lambda: Costs({"a": 1.0}), "`cost` must be a table by label, {true: {decided: cost}}, or a matrix"),
         (lambda: SampledCuts(cost=[[1, 1], [1, 0]]).fit(*ROWS), "0 or more, zero on the diagonal"),
         (lambda: IndexedBCD(1e300).fit(*ROWS), "`C` has magnitude 1e+300, not between 1e-50 and 1e+50: rescale `C`"),
         (lambda: SmoothedNewton(0.0).fit(*ROWS), "`l2` and `l1` are both 0: one of them must be positive"),
-        (lambda: SmoothedNewton(init=5).fit(*ROWS), "`init` must be a `LinearModel`, as `model_` of a fitted one is"),
     ],
 )
 def test_a_message_says_what_is_wrong_and_what_to_do(act, text, tmp_path, monkeypatch):

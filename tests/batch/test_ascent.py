@@ -138,10 +138,3 @@ def test_two_steps_are_the_best_in_their_box(seed):
 
     grid = np.meshgrid(np.linspace(low[0], high[0], 101), np.linspace(low[1], high[1], 101))
     assert gain(a, b) >= gain(*grid).max() - 1e-6
-
-
-@pytest.mark.parametrize("n", [1, 127, 128, 300])
-def test_the_largest_is_found_where_it_is(n):
-    values = np.zeros(n + -n % ascent.LANES, SINGLE)
-    values[:n] = np.random.default_rng(n).random(n)
-    assert ascent.largest(values, np.empty(ascent.LANES, SINGLE)) == values.argmax()

@@ -109,16 +109,6 @@ def test_it_ends_at_the_convex_optimum_of_its_own_inliers(loss):
     assert -1e-6 * best <= model.objective_ - best <= model.certificate_ * (1 + 1e-6)
 
 
-def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 4))
-    truth = np.where(X[:, 0] + 0.3 * X[:, 1] > 0.0, 1, -1)
-    # Rows of one side that are also far out in another direction have wrong labels.
-    y = np.where((truth > 0) & (X[:, 2] > 1.0), -1, truth)
-    errors = {s: np.mean(IndexedBCD(s=s).fit(X, y).predict(X) != truth) for s in (0.0, np.inf)}
-    assert errors[0.0] < 0.8 * errors[np.inf]
-
-
 @pytest.mark.parametrize("s", [0.0, 0.25])
 def test_rounds_do_not_stay_by_a_convex_solution_that_many_wrong_labels_have_made_useless(s):
     rng = np.random.default_rng(0)

@@ -168,25 +168,16 @@ def test_cuts_that_are_dropped_stay_in_the_average():
 # The solver ------------------------------------------------------------------------------------------------------
 
 
-def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver():
-    X, y = blobs(50, 2)
-    K = pairwise.rbf_kernel(X, gamma=0.2)
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver(cost):
+    X, y = blobs(40, len(cost), seed=1)
+    best = solve_by_cone(pairwise.rbf_kernel(X, gamma=0.2), y, 30.0, cost)
     for average in (False, True):
-        model = SampledCuts(40.0, 0.2, tol=1e-4, max_iter=2000, average=average).fit(X, y)
-        best = solve_by_cone(K, y, 40.0, COSTS["binary"] > 0)
-        assert best - 1e-5 <= model.objective_ <= best + 1e-4
-        assert model.objective_ - model.certificate_ <= best + 1e-6
+        model = SampledCuts(30.0, gamma=0.2, cost=cost, tol=1e-3, max_iter=3000, average=average).fit(X, y)
+        assert best - 1e-5 <= model.objective_ <= best + 1e-3
+        assert model.objective_ - model.certificate_ <= best + 1e-5
         assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-4)
         assert model.objective_error_ == 0.0
-
-
-@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-def test_costs_and_classes_are_those_of_a_conic_solver(cost):
-    X, y = blobs(40, len(cost), seed=1)
-    model = SampledCuts(30.0, gamma=0.2, cost=cost, tol=1e-3, max_iter=3000, average=False).fit(X, y)
-    best = solve_by_cone(pairwise.rbf_kernel(X, gamma=0.2), y, 30.0, cost)
-    assert best - 1e-5 <= model.objective_ <= best + 1e-3
-    assert model.objective_ - model.certificate_ <= best + 1e-5
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -225,13 +216,6 @@ def test_samples_follow_the_weights():
     assert (X[model.support_, 0] < 0.5).all()
     heavy = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
     assert heavy.predict(X).mean() > y.mean() + 0.03
-
-
-def test_rounds_stay_within_the_bound_of_the_theory():
-    X, y = blobs(100, 3, seed=2)
-    C, eps = 50.0, 0.05
-    model = SampledCuts(C, gamma=0.2, tol=eps, max_iter=100_000, average=False).fit(X, y)
-    assert model.n_iter_ <= 8 * C * 1.0 * 2.0 / eps**2  # the largest loss is 1, |e_y - e_c|^2 k(x, x) = 2
 
 
 def test_the_estimate_of_the_objective_covers_the_truth():
@@ -281,14 +265,6 @@ def test_it_does_not_end_while_the_cuts_tell_of_no_loss_and_rows_have_one():
     make = lambda: SampledCuts(1e9, gamma=20.0, sample_size=100, max_iter=100, tol=0.1)  # noqa: E731
     assert make().fit(X, y).n_iter_ == 100
     assert make().fit(X, X[:, 0] > 0.5).n_iter_ < 60
-
-
-def test_six_classes_are_learned_in_one_problem():
-    X, y = blobs(3000, 6, seed=5)
-    model = SampledCuts(gamma=0.1, sample_size=200, max_iter=40).fit(X[:2000], y[:2000])
-    svc = SVC(gamma=0.1).fit(X[:2000], y[:2000])
-    assert model.decision_function(X[:7]).shape == (7, 6)
-    assert model.score(X[2000:], y[2000:]) > svc.score(X[2000:], y[2000:]) - 0.03
 
 
 # The fitted model ------------------------------------------------------------------------------------------------

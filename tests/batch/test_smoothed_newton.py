@@ -144,14 +144,6 @@ def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatc
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-3)
 
 
-def test_starts_on_samples_change_nothing_but_the_time():
-    X, y = problem(30_000, 5)
-    model = SmoothedNewton(1.0 / 30_000, tol=1e-4).fit(X, y)
-    assert model.certificate_ <= 1e-4 * model.objective_
-    other = SmoothedNewton(1.0 / 30_000, tol=1e-4, random_state=5).fit(X.astype(np.float32), y)
-    assert other.objective_ == pytest.approx(model.objective_, rel=1e-4)
-
-
 @each_choice(("dtype", [np.float32, np.float64]), ("form", ["C", "F", "strided", "csr", "csr64", "duplicates", "csc"]))
 def test_forms_of_input_agree(form, dtype):
     X, y = problem(150, 7, density=0.5)

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
-from streamsvm.batch.threads import WORTH, OneThread, threads_for
+from streamsvm.batch.threads import OneThread
 
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(120, 3)), np.arange(120) % 2
@@ -38,15 +38,6 @@ def test_a_fit_that_fails_gives_the_threads_back() -> None:
         with pytest.raises(RuntimeError):
             SmoothedNewton(callback=fail).fit(X, y)
         assert n_threads() == before
-
-
-def test_large_products_have_what_there_is() -> None:
-    with threadpool_limits(2, "blas"):
-        before = n_threads()
-        with threads_for(WORTH):
-            assert n_threads() == before
-        with threads_for(0.5 * WORTH):
-            assert set(n_threads()) <= {1}
 
 
 def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were() -> None:

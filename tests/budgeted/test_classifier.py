@@ -10,7 +10,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, check_with_river, dicts, snapshot
+from tests.learners import arrays_of, check_with_river, dicts, ring, snapshot
 from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
@@ -18,13 +18,6 @@ ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 
 def test_river():
     check_with_river(BSGDClassifier(**ALL_SETTINGS[4]))  # with heads
-
-
-def rings(n, seed=0, flip=False):
-    """Two classes that are not linearly separable: inside a circle, and outside."""
-    X = np.random.default_rng(seed).normal(size=(n, 4))
-    y = ((X[:, :2] ** 2).sum(axis=1) > 1.4) != flip
-    return X, y.tolist()
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------
@@ -44,20 +37,12 @@ def rings(n, seed=0, flip=False):
     ids=str,
 )
 def test_learns_what_no_line_divides(settings):
-    X, y = rings(3_000)
+    X, y = ring(3_000)
     model = BSGDClassifier(**{"budget": 100, **settings})
     model.learn_many(X, y)
-    X, y = rings(1_000, seed=1)
-    assert np.mean(model.predict_many(X) == np.array(y)) > 0.86
+    X, y = ring(1_000, seed=1)
+    assert np.mean(model.predict_many(X) == y) > 0.95
     assert model.n_support_vectors <= model.budget
-
-
-def test_follows_a_drift_and_a_recurrence():
-    model = BSGDClassifier(budget=100)
-    for i, flip in enumerate((False, True, False, True)):
-        accuracy(model, *rings(2_000, seed=i, flip=flip))
-        X, y = rings(500, seed=100 + i, flip=flip)
-        assert np.mean(model.predict_many(X) == np.array(y)) > 0.85
 
 
 def test_learned_metric_drops_irrelevant_features():

@@ -91,13 +91,6 @@ def test_logarithm_is_right_to_single_precision():
     assert not out[x == 1.0].any()
 
 
-def test_exponential_of_anything_smaller_is_tiny():
-    out = np.empty(3, np.float32)
-    exp_all(np.array([-61.0, -1e30, -np.inf], np.float32), out)
-    assert (out == out[0]).all()
-    assert 0.0 < out[0] < 1e-26
-
-
 # The table --------------------------------------------------------------------------------------------------------
 
 
@@ -150,19 +143,6 @@ def test_pairs_are_compared_by_nearly_what_they_lose():
         found = merging.near_loss(*np.float32([ratio * ratio, ratio * cosine, -math.log(kappa)]))
         least = exact_loss(ratio, cosine, math.log(kappa))
         assert found / (1.0 + found) == pytest.approx(least, rel=0.3, abs=1e-5)
-
-
-def test_what_is_lost_is_known_however_far_vectors_are():
-    far, large = np.float32(np.inf), np.float32(1e30)
-    assert merging.near_loss(far, large, far) > 1e3
-    assert merging.near_loss(np.float32(1.0), np.float32(1.0), np.float32(0.0)) == 0.0
-
-
-def test_golden_section_is_exact():
-    for share, kappa in random_pairs(20, seed=3):
-        ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
-        h = merging.golden_section(ratio, 1.0, log_kappa)
-        assert degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
 
 
 def test_refined_point_is_within_one_percent_at_any_angle():

@@ -14,13 +14,10 @@ import pytest
 from numba.core import event
 
 from streamsvm.core import cache
-from streamsvm.core import entry_points as entries
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.jit import as_cfunc, call_pointer, kernel
 from streamsvm.core.schema import Array, Schema
 from streamsvm.core.state import State
-from streamsvm.online import driver
-from streamsvm.polytope import kernels as polytope
 
 
 @kernel
@@ -110,17 +107,6 @@ def test_what_is_apart_is_compiled_once_and_called_by_its_address():
     fill_apart(as_cfunc(fill, 2).address, state, 7)
     np.testing.assert_array_equal(state.values, 7.0)
     assert as_cfunc(fill, 2) is as_cfunc(fill, 2)
-
-
-def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
-    entry = driver.ENTRY_POINTS["event_proba"]
-    assert {"online.driver.event_proba", "online.driver.event"} <= entry.reached()
-    assert {"features.transform.load", "features.statistics.renew"} <= driver.ENTRY_POINTS["drive"].reached()
-    assert "polytope.kernels.step" in polytope.ENTRY_POINTS["run_event"].reached()
-    assert "polytope.kernels.step" not in entry.reached()
-    entry.compile()
-    assert entry.is_compiled
-    assert entries.find("online.driver.event_proba") is entry
 
 
 def test_what_was_compiled_of_sources_long_unused_is_removed(monkeypatch, tmp_path):

@@ -15,14 +15,11 @@ import pytest
 
 import streamsvm.loading
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
-from streamsvm.budgeted import kernels as budgeted
 from streamsvm.core import cache, jit, precompile
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.decide import conformal_kernels
 from streamsvm.delayed import label_join
-from streamsvm.ensemble import linear, vote
-from streamsvm.polytope import kernels as polytope
 from streamsvm.refit import frozen_models, outliers, vote_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,9 +111,6 @@ def test_a_damaged_file_is_compiled_again(monkeypatch, tmp_path, caplog, damage)
 
 
 class TestFolders:
-    def test_one_of_ones_own_is_safe(self, tmp_path):
-        assert cache.unsafe_part(tmp_path / "new" / "folder") is None
-
     def test_one_that_others_may_write_to_is_not(self, tmp_path):
         shared = tmp_path / "shared"
         shared.mkdir()
@@ -143,17 +137,6 @@ class TestFolders:
         assert folder.parent == tmp_path / ".cache" / "streamsvm"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert str(tmp_path / "shared") in caplog.text
-
-
-def test_shares_are_about_equal_and_whole():
-    entries = [entry for module in (vote, budgeted, linear, polytope) for entry in module.ENTRY_POINTS.values()]
-    for jobs in (1, 2, 100):
-        shares = precompile._shares(entries, jobs)
-        assert 1 <= len(shares) <= jobs
-        assert sorted(entry.name for share in shares for entry in share) == sorted(entry.name for entry in entries)
-    first, second = precompile._shares(entries, 2)
-    sizes = [len(set().union(*(entry.reached() for entry in share))) for share in (first, second)]
-    assert max(sizes) < 2 * min(sizes)
 
 
 def test_warmup_compiles_all_that_is_called_first(monkeypatch):

@@ -18,7 +18,7 @@ from streamsvm.decide.costs import Costs
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import dicts, ring
+from tests.learners import dicts, looped, ring
 
 matrices = st.lists(st.lists(st.floats(0.0, 9.0), min_size=3, max_size=3), min_size=3, max_size=3)
 
@@ -135,12 +135,8 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
     X, y = ring(300)
     y &= np.arange(300) % 3 == 0
     w = np.where(X[:, 0] > 0.0, 1.0, 0.5)
-    looped, batched = (DecidingClassifier(model.clone(), **settings_) for _ in range(2))
-    expected = []
-    for x, label, weight in zip(dicts(X), y.tolist(), w.tolist(), strict=True):
-        expected.append(looped.predict_one(x))
-        looped.learn_one(x, label, w=weight)
-    found = []
+    single, batched = (DecidingClassifier(model.clone(), **settings_) for _ in range(2))
+    expected, found = looped(single, X, y, w=w.tolist()), []
     for a, b in ((0, 1), (1, 120), (120, 300)):
         found += batched.test_then_train(X[a:b], y[a:b], w=w[a:b]).tolist()
         batched.save(tmp_path / "model")
@@ -153,19 +149,18 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
 def test_rows_are_learned_and_decided_on_as_one_by_one() -> None:
     X, y = ring(300)
     y &= np.arange(300) % 3 == 0
-    looped, batched = (DecidingClassifier(CPMClassifier(), class_weight="balanced", abstain=0.45) for _ in range(2))
+    single, batched = (DecidingClassifier(CPMClassifier(), class_weight="balanced", abstain=0.45) for _ in range(2))
     assert batched.predict_many(X[:2]).tolist() == [None, None]
-    for x, label in zip(dicts(X[:200]), y[:200].tolist(), strict=True):
-        looped.learn_one(x, label)
+    looped(single, X[:200], y[:200])
     for a, b in ((0, 1), (1, 90), (90, 200)):
         batched.learn_many(X[a:b], y[a:b])
-    expected = [looped.predict_one(x) for x in dicts(X[200:])]
+    expected = [single.predict_one(x) for x in dicts(X[200:])]
     assert set(expected) == {True, False, None}
     assert batched.predict_many(X[200:]).tolist() == expected
     frame = pd.DataFrame(X[200:], index=range(7, 107))
     assert batched.predict_many(frame).to_dict() == dict(zip(range(7, 107), expected, strict=True))
-    np.testing.assert_array_equal(batched.predict_proba_many(X[200:]), looped.model.predict_proba_many(X[200:]))
-    np.testing.assert_array_equal(batched.test_then_train(X, y), looped.test_then_train(X, y))
+    np.testing.assert_array_equal(batched.predict_proba_many(X[200:]), single.model.predict_proba_many(X[200:]))
+    np.testing.assert_array_equal(batched.test_then_train(X, y), single.test_then_train(X, y))
 
 
 def test_rows_of_no_weight_may_bring_a_label_that_the_classifier_leaves_out() -> None:

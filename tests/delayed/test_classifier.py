@@ -183,15 +183,6 @@ def test_an_event_that_a_river_model_cannot_predict_is_not_stored(with_sets: boo
     assert (model.n_pending, model.counts["early"]) == (n_pending, 1)
 
 
-def test_probabilities_are_those_of_the_classifier() -> None:
-    late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
-    for i in range(100):
-        x = {"a": float(i % 7), "b": float(i % 3)}
-        assert late.predict_proba_one(x, key=i) == plain.predict_proba_one(x)
-        late.learn_one(i, i % 3)
-        plain.learn_one(x, i % 3)
-
-
 def test_a_copy_goes_its_own_way() -> None:
     model = DelayedClassifier(CPMClassifier(n_faces=2))
     for i in range(50):

@@ -59,12 +59,3 @@ def test_late_labels_that_persist_are_predicted_about_as_well_as_by_the_best_bas
     assert np.mean(losses[first:]) < mixture_loss(y, n_classes, first, delay) + 0.1
     by_last = np.mean(y[first:] == y[first - delay - 1 : -delay - 1])
     assert np.mean(named[first:] == y[first:]) > by_last - 0.03
-
-
-def test_a_season_in_the_labels_is_predicted():
-    n, first = 8_000, 2_000
-    season = np.random.default_rng(0).integers(3, size=168)
-    y = np.where(np.random.default_rng(1).random(n) < 0.1, 1, season[np.arange(n) % 168])
-    X = np.random.default_rng(2).normal(size=(n, 2))
-    predicted = StreamSVMClassifier(effort="low").test_then_train(X, y)
-    assert np.mean(predicted[first:] == y[first:]) > np.mean(y[first:] == y[first - 168 : -168]) - 0.001

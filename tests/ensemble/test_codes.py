@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm import StreamSVMClassifier
-from streamsvm.ensemble import codes
+from tests.learners import looped
 
 
 def linear():
@@ -49,11 +49,7 @@ def test_single_events_and_rows_learn_codes_alike():
     x, y = coded(3_000, 30)
     rows, single = linear(), linear()
     by_rows = rows.test_then_train({"x": x}, y)
-    by_event = []
-    for value, label in zip(x.tolist(), y.tolist(), strict=True):
-        by_event.append(single.predict_one({"x": value}))
-        single.learn_one({"x": value}, label)
-    assert by_rows.tolist() == by_event
+    assert by_rows.tolist() == looped(single, [{"x": value} for value in x.tolist()], y)
 
 
 def test_codes_survive_saving(tmp_path):
@@ -65,10 +61,3 @@ def test_codes_survive_saving(tmp_path):
     for each in (model, again):
         each.learn_many({"x": x[3_000:]}, y[3_000:])
     np.testing.assert_array_equal(model.predict_proba_many({"x": x}), again.predict_proba_many({"x": x}))
-
-
-def test_many_classes_have_no_weights_code_weights():
-    x = np.random.default_rng(0).integers(40, size=4_000)
-    model = linear()
-    model.learn_many({"x": x.astype(float)}, x % (codes.MOST_CLASSES + 1))
-    assert "1.code_weights" not in model.state()[1] or model.state()[1]["1.code_weights"].size == 0

@@ -101,37 +101,6 @@ def test_the_weights_of_the_pool_move_towards_the_posterior():
     assert state.weights.sum() == pytest.approx(1.0)
 
 
-def test_heads_that_complete_one_another_are_combined():
-    """Each head separates one class from the rest. The first vote prefers the wrong ones."""
-    rng = np.random.default_rng(2)
-    state = fresh()
-    right = []
-    for _ in range(600):
-        label = int(rng.integers(N_CLASSES))
-        heads = np.full((N_HEADS, N_CLASSES), 0.1)
-        for c in range(N_CLASSES):
-            heads[c] = [0.25, 0.25, 0.25]
-            heads[c, c] = 0.5 if c == label else 0.05
-        heads /= heads.sum(axis=1, keepdims=True)
-        first = rng.dirichlet(np.ones(N_CLASSES))
-        right.append(vote(state, heads, first).argmax() == label)
-        learn_combination(state, N_CLASSES, label)
-    assert np.mean(right[-300:]) > 0.99
-
-
-def test_noise_does_not_change_the_prediction_of_a_good_vote():
-    rng = np.random.default_rng(3)
-    state = fresh()
-    wrong = 0
-    for _ in range(300):
-        label = int(rng.integers(N_CLASSES))
-        heads = rng.dirichlet(np.ones(N_CLASSES), N_HEADS)
-        first = np.where(np.arange(N_CLASSES) == label, 0.8, 0.1)
-        wrong += vote(state, heads, first).argmax() != label
-        learn_combination(state, N_CLASSES, label)
-    assert wrong <= 1
-
-
 def test_the_class_of_the_plain_vote_leads_while_it_is_more_accurate():
     state = fresh()
     heads = np.tile([0.7, 0.2, 0.1], (N_HEADS, 1))

@@ -166,11 +166,6 @@ def test_late_labels_that_miss_one_turn_together_do_not_end_its_use():
     assert losses(fresh(), labels, delay=7)[500:].mean() < 0.6 * UNINFORMED
 
 
-def test_a_new_autocorrelation_is_learned():
-    labels = np.concatenate([np.arange(600), -np.arange(600)]) % N_CLASSES
-    assert losses(fresh(), labels)[900:].mean() < 0.05
-
-
 def test_the_most_accurate_answer_gets_the_largest_probability():
     """The vote names the right class in two of three events, and the last label in all."""
     state = fresh()

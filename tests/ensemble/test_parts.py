@@ -125,14 +125,6 @@ def test_a_saved_one_is_loaded(settings, learned, tmp_path):
         assert found.predict_many(X).tolist() == learned.predict_many(X).tolist()
 
 
-def test_parameters_survive(settings):
-    model = blend(**settings)
-    for name, value in settings.items():
-        assert getattr(model.clone(), name) == value
-        assert f"{name}=" in repr(model)
-    assert model.clone().classes_ == []
-
-
 def test_settings_change_while_it_runs(learned):
     learned.mutate({"budget": 3})
     assert learned.budget == learned.clone().budget == 3

@@ -112,16 +112,6 @@ def test_outputs_stay_the_sums_of_the_trees_while_events_and_trees_are_replaced(
     np.testing.assert_allclose(state["1.outputs"][:, :2], oracle.outputs(state["1.values"].T), atol=1e-3)
 
 
-def test_trees_improve_the_vote_where_classes_depend_on_thresholds():
-    X, y = stripes(3_200, 3)
-    losses = []
-    for members in (("linear", "standard"), ("linear", "standard", "trees")):
-        _, proba = StreamSVMClassifier(members=members, label_autocorrelation=False).test_then_train(X, y, proba=True)
-        codes = np.array([list(dict.fromkeys(y.tolist())).index(label) for label in y.tolist()])
-        losses.append(-np.log(np.maximum(proba[np.arange(2_000, 3_200), codes[2_000:]], 1e-6)).mean())
-    assert losses[1] < losses[0] - 0.01
-
-
 def test_with_many_classes_there_are_no_trees_and_no_loss():
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(2, size=400), rng.integers(100, size=2_000)])

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -127,9 +126,3 @@ def test_values_that_are_no_features_are_refused(column: pa.Array) -> None:
     with raises((TypeError, ValueError), named="'odd'"):
         model.learn_many(pa.table({"x": [1.0], "odd": column}), [0])
     assert not model.classes_
-
-
-def test_a_series_is_no_table() -> None:
-    for series in (pd.Series([1.0]), pl.Series([1.0]), pa.array([1.0]), TABLE["x"]):
-        with raises(TypeError, named=type(series).__name__):
-            CPMClassifier().learn_many(series, [0])

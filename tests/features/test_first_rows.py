@@ -65,17 +65,6 @@ def test_what_was_noticed_survives_saving_and_copying_and_is_not_told_again(capl
     assert [record for record in caplog.records if record.name != late] == []
 
 
-def test_looking_at_the_first_events_changes_nothing_that_is_learned():
-    looked, other = CPMClassifier(), CPMClassifier()
-    other._first = None
-    other._learning = other._fast
-    for model in (looked, other):
-        learned_one_by_one(model, [*EVENTS[:200], {"b": 1.0}, {"c": "red"}, *EVENTS[202:]])
-    (_, arrays), (_, others) = looked.state(), other.state()
-    assert arrays.keys() == others.keys()
-    assert all(np.array_equal(array, others[name], equal_nan=True) for name, array in arrays.items())
-
-
 @pytest.mark.parametrize("wrap", [DecidingClassifier, DelayedClassifier])
 def test_wrappers_tell_what_the_classifier_noticed(wrap):
     model = CPMClassifier()

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import pickle
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,16 @@ import scipy.sparse
 
 import streamsvm
 from streamsvm import (
-    BSGDClassifier,
     CPMClassifier,
-    DecidingClassifier,
     DelayedClassifier,
-    RefitClassifier,
-    StreamSVMClassifier,
     cli,
 )
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import BadRows
 from tests.choices import each_choice
 from tests.errors import raises
+from tests.learners import MAKERS
 
-MAKERS = [
-    CPMClassifier,
-    BSGDClassifier,
-    partial(StreamSVMClassifier, budget=5),
-    lambda: RefitClassifier(CPMClassifier(), "newton"),
-    lambda: DecidingClassifier(CPMClassifier(), cost={"u": {"d": 2.0}}),
-]
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = np.where(X[:, 0] > 0.0, "u", "d").tolist()
 FRAME = pd.DataFrame(X, columns=list("abcd"))
@@ -49,7 +38,7 @@ def saved(model: Any, folder: Path) -> Any:
     return streamsvm.load(folder / "m.svm")
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_an_array_of_another_width_is_refused(make, tmp_path):
     model = make()
     model.learn_many(X, Y)
@@ -63,7 +52,7 @@ def test_an_array_of_another_width_is_refused(make, tmp_path):
             held.predict_many(rows)
 
 
-@each_choice(("make", MAKERS), ("learned", [X, FRAME]))
+@each_choice(("make", MAKERS.values()), ("learned", [X, FRAME]))
 def test_rows_without_a_known_feature_are_refused(make, learned, tmp_path):
     model = make()
     model.learn_many(learned, Y)
@@ -81,17 +70,6 @@ def test_rows_without_a_known_feature_are_refused(make, learned, tmp_path):
             with pytest.raises(FeatureMismatchError):
                 held.learn_many(rows, Y)
         assert before == (held.n_features_in_ if hasattr(held, "n_features_in_") else None)
-
-
-def test_few_known_features_are_told_once(caplog):
-    model = CPMClassifier()
-    model.learn_many(FRAME, Y)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            model.predict_many(FRAME.rename(columns={"a": "A", "b": "B", "c": "C"}))
-        model.predict_many(FRAME.rename(columns={"a": "A"}))
-    assert [record.getMessage() for record in caplog.records] == model.notices
-    assert "A, B, C" in model.notices[0]
 
 
 RENAMED = {"a": "A", "b": "B"}
@@ -192,26 +170,27 @@ def test_many_events_in_a_row_without_a_known_feature_are_told_once(make, caplog
     assert "A, B" in caplog.text
 
 
-@each_choice(("way", ["one", "list", "frame", "polars", "array", "table"]), ("is_number", [True, False]))
+FORMS = {
+    "list": lambda table: [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)],
+    "array": lambda table: np.array([*table.values()]).T,
+    "table": lambda table: {name: np.array(column) for name, column in table.items()},
+    "frame": pd.DataFrame,
+    "polars": pl.DataFrame,
+}
+
+
+@each_choice(("way", ["one", *FORMS]), ("is_number", [True, False]))
 def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_number):
     numbers, texts = [float(i % 3) for i in range(30)], [str(i % 3) for i in range(30)]
     learned, given = (numbers, texts) if is_number else (texts, numbers)
     model = CPMClassifier(categories=("x", 0))
     name = 0 if way == "array" else "x"
     model.learn_many([{name: value} for value in learned], ["u", "d", "v"] * 10)
-    rows = [{name: value} for value in given]
     for _ in range(2):
-        match way:
-            case "one":
-                assert len({*map(model.predict_one, rows)}) == 1
-            case "list":
-                model.predict_many(rows)
-            case "array":
-                model.predict_many(np.array(given).reshape(-1, 1))
-            case "table":
-                model.predict_many({"x": np.array(given)})
-            case _:
-                model.predict_many((pd if way == "frame" else pl).DataFrame({"x": given}))
+        if way == "one":
+            assert len({model.predict_one({name: value}) for value in given}) == 1
+        else:
+            model.predict_many(FORMS[way]({name: given}))
     (notice,) = model.notices
     assert f"feature {name!r} was learned as" in notice
     assert ("float(x)" if is_number else "str(int(x))") in notice
@@ -227,14 +206,11 @@ def test_texts_that_differ_from_those_learned_in_writing_alone_are_told_once(way
     model.learn_many([{"x": learned, "z": 1.0}, {"x": "other", "z": 2.0}] * 30, ["u", "d"] * 30)
     rows = [{"x": given, "z": 1.0}, {"x": "new", "z": 2.0}, {"x": None, "z": 1.0}] * 10
     for _ in range(3):
-        match way:
-            case "one":
-                for row in rows:
-                    model.predict_one(row)
-            case "list":
-                model.predict_many(rows)
-            case _:
-                model.predict_proba_many(pd.DataFrame(rows))
+        if way == "one":
+            for row in rows:
+                model.predict_one(row)
+        else:
+            model.predict_proba_many(rows if way == "list" else pd.DataFrame(rows))
     (notice,) = model.notices
     assert f"texts such as {given!r}, which differ from learned texts such as {learned!r}" in notice
     assert [record.getMessage() for record in caplog.records] == [notice]

@@ -28,9 +28,9 @@ from streamsvm.features import known as encoding_of_events
 from streamsvm.features.rows import BadRows, EncodedRows
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace
-from streamsvm.features.tables import frame_of, table_of_frame
 from tests.choices import each_choice
 from tests.errors import raises
+from tests.learners import Color
 
 NAN = math.nan
 
@@ -80,9 +80,7 @@ def test_parts_of_rows_are_rows():
     ("value", "number"),
     [
         (2.5, 2.5),
-        (-3, -3.0),
         (True, 1.0),
-        (False, 0.0),
         (np.float32(0.5), 0.5),
         (np.int8(-4), -4.0),
         (np.bool_(True), 1.0),
@@ -132,14 +130,11 @@ def test_names_are_of_any_hashable_type(name):
     ("value", "error", "reason"),
     [
         (math.inf, ValueError, "infinite"),
-        (-math.inf, ValueError, "infinite"),
-        (np.float32("inf"), ValueError, "infinite"),
+        (np.float32("-inf"), ValueError, "infinite"),
         (10**400, ValueError, "infinite"),
         (1.0001e100, ValueError, "too large"),
         ([1.0], TypeError, "of type list"),
-        ({"b": 1}, TypeError, "of type dict"),
         (1j, TypeError, "of type complex"),
-        (Ellipsis, TypeError, "of type ellipsis"),
     ],
     ids=repr,
 )
@@ -184,50 +179,22 @@ def test_names_of_one_event_have_an_order_of_their_own():
 names = st.sampled_from(["a", "b", "c", 1, 2, 10])
 values = st.one_of(st.none(), st.floats(-5, 5), st.just(NAN), st.integers(-2, 2), st.sampled_from(["x", "y"]))
 streams = st.lists(st.dictionaries(names, values), max_size=12)
+learned = st.lists(st.booleans(), min_size=24, max_size=24)
 
 
-@settings(max_examples=20)
-@given(events=streams, seed=st.randoms(use_true_random=False))
-def test_the_order_within_an_event_is_without_consequence(events, seed):
-    shuffled = []
-    for event in events:
-        items = list(event.items())
-        seed.shuffle(items)
-        shuffled.append(dict(items))
-    plain, other = FeatureSpace(5), FeatureSpace(5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert encode(plain, events) == encode(other, shuffled)
-    assert (plain.names, plain.n_refused) == (other.names, other.n_refused)
-
-
-@given(events=streams, cap=st.integers(1, 8), learn=st.lists(st.booleans(), min_size=12, max_size=12))
-@example(events=[{"a": None, "b": 0.0}] * 2, cap=1, learn=[False, True])
-def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn):
-    learn = learn[: len(events)]
-    many, single = FeatureSpace(cap), FeatureSpace(cap)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows = many.encode(events, learn)
-        pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
-    assert many.names == single.names
-    assert many.n_refused == single.n_refused
-    assert named(many, rows) == [
-        {single.names[column]: value for column, value in zip(*pair, strict=True)} for pair in pairs
-    ]
-
-
-@settings(max_examples=20)
-@given(events=streams, later=streams, cap=st.integers(1, 8), categories=st.booleans())
-def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, cap, categories):
-    """Known columns use a shorter path."""
+@given(streams, streams, st.integers(1, 8), learned, st.booleans(), st.randoms(use_true_random=False))
+@example([{"a": None, "b": 0.0}] * 2, [], 1, [False, True], False, random.Random(0))
+def test_a_list_of_events_is_encoded_like_single_events_whose_names_come_in_any_order(
+    events, later, cap, learn, categories, seed
+):
     kept = ("a", "b", "c", 1, 2, 10) if categories else ()
     many, single = FeatureSpace(cap, kept), FeatureSpace(cap, kept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for part in (events, later, events + later):
-            rows = named(many, many.encode(part, [True] * len(part)))
-            pairs = [single.encode_event(event, True) for event in part]
+        for part in (events, later, events + later):  # known columns use a shorter path
+            rows = named(many, many.encode(part, learn[: len(part)]))
+            shuffled = [dict(seed.sample(list(event.items()), len(event))) for event in part]
+            pairs = [single.encode_event(event, one) for event, one in zip(shuffled, learn, strict=False)]
             assert rows == [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
     assert (many.names, many.n_refused, many.texts.watched) == (single.names, single.n_refused, single.texts.watched)
 
@@ -258,12 +225,6 @@ def test_sparse_rows_are_as_events_whatever_their_names(first):
 def test_sparse_rows_whose_starts_do_not_fit_are_refused(indptr):
     with raises(ValueError):
         FeatureSpace(9).encode(SparseRows(np.array(indptr), np.arange(3), np.ones(3)), [True, True])
-
-
-def test_columns_of_frames_are_taken_as_they_are_held():
-    values = np.arange(5.0)
-    for frame in (pl.DataFrame({"a": values}), pd.DataFrame({"a": values}), pa.table({"a": values})):
-        assert np.shares_memory(*(table_of_frame(frame_of(frame))["a"] for _ in range(2)))
 
 
 long_names = st.one_of(st.integers(0, 99), st.sampled_from([f"n{i}" for i in range(99)]))
@@ -526,14 +487,6 @@ def test_stored_zeros_are_values_and_stored_nan_is_missing():
     assert space.names == [0]
 
 
-def test_columns_of_sparse_rows_stay_ascending_whatever_the_order_of_arrival():
-    space = FeatureSpace(9)
-    encode(space, [{5: 1.0}, {1: 1.0}, {3: 1.0}])
-    assert encode(space, SparseRows(np.array([0, 3]), np.array([1, 3, 5]), np.array([10.0, 30.0, 50.0]))) == [
-        {5: 50.0, 1: 10.0, 3: 30.0}
-    ]
-
-
 def test_long_rows_are_laid_out_in_order_of_columns():
     names = np.random.default_rng(0).permutation(70_000)
     space = FeatureSpace(len(names))
@@ -609,7 +562,9 @@ def test_what_is_no_table_is_refused(column):
         FeatureSpace(9).encode({"a": column}, None)
 
 
-@pytest.mark.parametrize("X", [5, "text", pd.Series([1.0]), iter([])], ids=lambda X: type(X).__name__)
+@pytest.mark.parametrize(
+    "X", [5, "text", pd.Series([1.0]), pl.Series([1.0]), pa.array([1.0]), iter([])], ids=lambda X: type(X).__name__
+)
 def test_rows_of_another_type_are_refused_with_what_may_be_given(X):
     with pytest.raises(TypeError):
         FeatureSpace(9).encode(X)
@@ -688,13 +643,7 @@ def test_mappings_that_invent_values_are_read_only_for_what_they_hold(make):
 
 
 def test_an_enum_of_strings_is_its_value():
-    from enum import Enum
-
-    class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
-        red = "r"
-        blue = "b"
-
-    events = [{"color": Color.red}, {"color": Color.blue}, {"color": "r"}]
+    events = [{"color": Color.RED}, {"color": Color.BLUE}, {"color": "r"}]
     single, rows = FeatureSpace(100), FeatureSpace(100)
     for x in events:
         single.encode_event(x, learn=True)

@@ -35,66 +35,35 @@ def columns(rng, n):
     }
 
 
-def with_sensor_stuck(X):
-    X["size"][:] = X["size"][0]
+def every(n, values, other):
+    """Replace one value in n."""
+    return [other(value) if i % n == 0 else value for i, value in enumerate(values.tolist())]
 
 
-def with_unit_changed(X):
-    X["size"] *= 1000.0
-
-
-def with_missing(X):
-    X["size"][::3] = math.nan
-
-
-def with_texts(X):
-    X["size"] = [str(value) if i % 3 == 0 else value for i, value in enumerate(X["size"].tolist())]
-
-
-def with_unseen(X):
-    X["color"] = np.where(np.arange(len(X["color"])) % 4 == 0, "violet", X["color"])
-
-
-def with_shares(X):
-    X["color"] = X["color"][np.random.default_rng(1).permutation(len(X["color"]))]
-    X["color"][::2] = "blue"
-
-
-def with_mean(X):
-    X["size"] = X["size"] + 1.0
-
-
-def with_scale(X):
-    X["size"] = X["size"] * 1.5
-
-
-def with_correlation(X):
-    X["weight"] = -X["weight"]
-
-
-CHANGES = {
-    with_sensor_stuck: ("size", "stuck"),
-    with_unit_changed: ("size", "range"),
-    with_missing: ("size", "missing"),
-    with_texts: ("size", "type"),
-    with_unseen: ("color", "unseen"),
-    with_shares: ("color", "distribution"),
-    with_mean: ("size", "distribution"),
-    with_scale: ("size", "distribution"),
-    with_correlation: (("size", "weight"), "relation"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_each_change_has_one_alarm_and_recovers(change):
+@pytest.mark.parametrize(
+    ("column", "kind", "change"),
+    [
+        pytest.param("size", "stuck", lambda x: np.full(len(x), x[0]), id="sensor stuck"),
+        pytest.param("size", "range", lambda x: x * 1000.0, id="unit"),
+        pytest.param("size", "missing", lambda x: np.array(every(3, x, lambda _: math.nan)), id="missing"),
+        pytest.param("size", "type", lambda x: every(3, x, str), id="texts"),
+        pytest.param("color", "unseen", lambda x: every(4, x, lambda _: "violet"), id="unseen"),
+        pytest.param("color", "distribution", lambda x: every(2, x, lambda _: "blue"), id="shares"),
+        pytest.param("size", "distribution", lambda x: x + 1.0, id="mean"),
+        pytest.param("size", "distribution", lambda x: x * 1.5, id="scale"),
+        pytest.param(("size", "weight"), "relation", lambda x: -x, id="correlation"),
+    ],
+)
+def test_each_change_has_one_alarm_and_recovers(column, kind, change):
     rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=4096)
     monitor.learn_many(columns(rng, 8192))
     assert not monitor.drift_detected
     X = columns(rng, 4096)
-    change(X)
+    changed = "weight" if kind == "relation" else column
+    X[changed] = change(X[changed])
     monitor.learn_many(X)
     assert monitor.drift_detected
-    assert [(alarm.column, alarm.kind) for alarm in monitor.alarms] == [CHANGES[change]]
+    assert [(alarm.column, alarm.kind) for alarm in monitor.alarms] == [(column, kind)]
     (alarm,) = monitor.alarms
     assert 8192 < alarm.event <= 8192 + 1024
     assert alarm.since <= 8192 + 512
@@ -280,14 +249,12 @@ DAY = datetime.datetime(2026, 1, 1, 12)
 FORMATS = {
     "iso to local": (lambda day: day.strftime("%Y-%m-%d"), lambda day: day.strftime("%d.%m.%Y")),
     "iso to milliseconds": (lambda day: day.isoformat(), lambda day: int(1000 * day.timestamp())),
-    "iso to milliseconds as text": (lambda day: day.isoformat(), lambda day: str(int(1000 * day.timestamp()))),
     "utc to local": (lambda day: day.isoformat() + "Z", lambda day: day.isoformat() + "+02:00"),
     "object to iso": (lambda day: day, lambda day: day.isoformat()),
     "iso to object": (lambda day: day.isoformat(), lambda day: day),
     "decimal comma": (lambda day: day.hour + 0.5, lambda day: f"{day.hour},5"),
     "number to text": (lambda day: day.hour, lambda day: str(day.hour)),
     "text to number": (lambda day: f"{day:%a}", lambda day: day.weekday()),
-    "boolean to text": (lambda day: day.hour > 12, lambda day: "yes" if day.hour > 12 else "no"),
     "text to text": (lambda day: str(day.hour > 12), lambda day: "yes" if day.hour > 12 else "no"),
 }
 
@@ -303,12 +270,6 @@ def test_a_changed_format_raises_one_alarm(name):
     assert alarm.kind == ("unseen" if name in ("object to iso", "text to text") else "type")
     assert alarm.event == 1088
     assert alarm.after["examples"]
-
-
-def test_a_counter_is_dependent_in_a_long_profile():
-    monitor = FeatureMonitor(reference=1_000_000)
-    monitor.learn_many({"row": np.arange(65_536)})
-    assert [column.is_stationary for column in monitor.profile().columns] == [False]
 
 
 def test_a_code_outside_the_range_is_no_stuck_sensor():
@@ -433,12 +394,6 @@ def test_a_named_column_without_values_is_reported(caplog):
     monitor.learn_many({"size": np.arange(256.0), "weight": np.arange(256.0)})
     assert "wight" in caplog.text
     assert [(state.name, state.status) for state in monitor.columns()][1] == ("wight", "learning")
-
-
-def test_a_stream_of_the_length_of_the_reference_has_a_profile():
-    monitor = FeatureMonitor(reference=1010)
-    monitor.learn_many({"size": np.arange(1010.0)})
-    assert [column.name for column in monitor.profile().columns] == ["size"]
 
 
 def test_columns_are_chosen_by_name_or_are_the_first_thousand():

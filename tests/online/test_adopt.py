@@ -94,14 +94,6 @@ def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_w
     assert halves(model, X, y).min() > 0.98
 
 
-def test_a_linear_model_is_learned_on_though_nothing_is_known_of_its_columns():
-    X, y = line([1.0, 30.0, 1e3], [5.0, -50.0, 3e3])
-    solved = SmoothedNewton().fit(X, y).model_.polytopes()
-    model = CPMClassifier(n_faces=1, scaling="none")
-    model.adopt(Polytopes(solved.classes, solved.faces, solved.biases, Scaler.identity([0, 1, 2])))
-    assert halves(model, X, y).min() > 0.95
-
-
 @pytest.mark.parametrize("row", [{0: 1e6, 1: 0.0, 2: 0.0}, {0: 0.0, 1: 0.0, 2: 0.0, "new": 1e6}])
 def test_an_adopted_linear_model_survives_a_row_out_of_all_bounds(row):
     X, y = line(1.0, 0.0)

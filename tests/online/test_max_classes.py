@@ -9,34 +9,23 @@ import numpy as np
 import pytest
 
 from streamsvm import (
-    BSGDClassifier,
     CPMClassifier,
-    DecidingClassifier,
     DelayedClassifier,
-    RefitClassifier,
-    StreamSVMClassifier,
 )
 from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
-from tests.learners import knowledge
+from tests.learners import MAKERS, knowledge
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
-MAKE = {
-    "cpm": lambda **settings: CPMClassifier(**settings),
-    "bsgd": lambda **settings: BSGDClassifier(budget=10, **settings),
-    "blend": lambda **settings: StreamSVMClassifier(effort="low", budget=10, **settings),
-    "refit": lambda **settings: RefitClassifier(CPMClassifier(**settings), "newton"),
-    "deciding": lambda **settings: DecidingClassifier(CPMClassifier(**settings), abstain=0.9),
-}
 X = np.random.default_rng(0).normal(size=(40, 3))
 ROWS = [dict(enumerate(row)) for row in X.tolist()]
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", MAKERS)
 def test_a_class_too_many_is_refused_with_its_label_and_the_option(name):
-    model = MAKE[name](max_classes=3)
+    model = MAKERS[name](max_classes=3)
     labels = ["a", "b", "c"]
     for x, label in zip(ROWS, labels * 10, strict=False):
         model.learn_one(x, label)
@@ -51,7 +40,7 @@ def test_a_class_too_many_is_refused_with_its_label_and_the_option(name):
 @pytest.mark.parametrize("name", ["cpm", "blend"])
 def test_what_is_refused_changes_nothing_and_the_first_classes_win(name):
     labels = [f"{i % 7}" for i in range(40)]
-    single, rows = MAKE[name](max_classes=5), MAKE[name](max_classes=5)
+    single, rows = MAKERS[name](max_classes=5), MAKERS[name](max_classes=5)
     for x, label in zip(ROWS, labels, strict=True):
         if int(label) < 5:
             single.learn_one(x, label)
@@ -116,7 +105,7 @@ def test_labels_that_come_later(caplog):
 
 @pytest.mark.parametrize("name", ["cpm", "bsgd", "blend"])
 def test_a_thousand_classes_need_no_option(name):
-    model = MAKE[name]()
+    model = MAKERS[name]()
     model.learn_many(np.arange(1_000.0)[:, None], list(range(1_000)))
     with raises(ParameterError, parameter="max_classes"):
         model.learn_one({0: 1.0}, 1_000)

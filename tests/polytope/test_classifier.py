@@ -18,15 +18,6 @@ def test_river():
     check_with_river(CPMClassifier(), all_data=True)
 
 
-def numeric(seed: int, n: int = 300, d: int = 6):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4, size=d) + rng.normal(size=d)
-    X[rng.random(X.shape) < 0.1] = np.nan
-    y = np.where(np.nansum(X[:, :2], axis=1) > 0, "up", np.where(rng.random(n) < 0.5, "down", "side"))
-    y[: n // 2][y[: n // 2] == "side"] = "down"  # a class that appears late
-    return X, y.tolist()
-
-
 # Labels, weights, bad input ---------------------------------------------------------------------------------------
 
 
@@ -80,26 +71,7 @@ def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
     assert log_loss(1.0) < min(map(log_loss, (0.5, 2.0, 4.0))) + 0.02
 
 
-def test_probabilities_are_the_softmax_of_f_but_for_noise():
-    X, y = numeric(4)
-    model = CPMClassifier()
-    model.learn_many(X, y)
-    plain = model.model
-    f = plain.inverse_temperature * plain.decision_function(X[:, plain.scaler.names])
-    e = np.exp(f - f.max(axis=1, keepdims=True))
-    proba = (1.0 - plain.noise) * e / e.sum(axis=1, keepdims=True) + plain.noise / e.shape[1]
-    assert np.allclose(model.predict_proba_many(X), proba, atol=1e-12)
-
-
 # Saving -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_stream_gives_the_same_file(tmp_path):
-    for name in "ab":
-        model = CPMClassifier(n_faces=3)
-        model.learn_many(*numeric(8))
-        model.save(tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import dicts
+from tests.learners import dicts, looped
 from tests.refit.solvers import Failing, Moody, Renaming, Short, Slow, Sparse, Told
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
@@ -180,11 +180,7 @@ def test_what_depends_on_times_and_errors_is_the_same_too(settings):
     whole, loop = cheap(**settings), cheap(**settings)
     predicted = whole.test_then_train(X, y, times=times).tolist()
     assert whole.refits
-    found = []
-    for x, label, moment in zip(dicts(X), y, times.tolist(), strict=True):
-        found.append(loop.predict_one(x))
-        loop.learn_one(x, label, time=moment)
-    assert found == predicted
+    assert looped(loop, X, y, time=times.tolist()) == predicted
     assert_same_refits(whole, loop)
 
 
@@ -201,12 +197,7 @@ def test_sparse_rows_late_columns_and_strings():
         for i in range(400)
     ]
     labels = [str(row["b"]) + ("+" if row["a"] > 0 else "-") for row in rows]
-    predicted = mixed.test_then_train(rows, labels).tolist()
-    found = []
-    for x, label in zip(rows, labels, strict=True):
-        found.append(loop.predict_one(x))
-        loop.learn_one(x, label)
-    assert found == predicted
+    assert looped(loop, rows, labels) == mixed.test_then_train(rows, labels).tolist()
 
 
 AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 480}
@@ -228,9 +219,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
     whole, saved = cheap(solver, **TWICE), cheap(solver, **TWICE)
     predicted, proba = whole.test_then_train(X, y, proba=True)
     first = saved.test_then_train(X[: at - 10], y[: at - 10]).tolist()
-    for x, label in zip(dicts(X)[at - 10 : at], y[at - 10 : at], strict=True):
-        first.append(saved.predict_one(x))
-        saved.learn_one(x, label)
+    first += looped(saved, X[at - 10 : at], y[at - 10 : at])
     saved.save(tmp_path / "model")
     for again in (streamsvm.load(tmp_path / "model"), copy.deepcopy(saved), pickle.loads(pickle.dumps(saved))):
         second, rest = again.test_then_train(X[at:], y[at:], proba=True)
@@ -576,7 +565,7 @@ def test_a_model_that_cannot_be_understood_does_not_enter(solver, message):
     assert model.predict_one(dicts(X[:1])[0]) in (0, 1)
 
 
-@pytest.mark.parametrize("time", ["noon", "2026-11-22", [1.0]])
+@pytest.mark.parametrize("time", ["2026-11-22", [1.0]])
 def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
     X, y = hidden(50)
     model, alone = cheap(), cheap()
@@ -691,6 +680,7 @@ def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
     [
         ({"learner": LogisticRegression()}, "learner"),
         ({"solver": "svm"}, "solver"),
+        ({"solver": 7}, "solver"),
         ({"solver": LogisticRegression}, "solver"),
         ({"window": 1_000}, "window"),
         ({"window": Latest(1)}, "window"),

@@ -11,7 +11,6 @@ import streamsvm
 from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online.saving import encode_param
-from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest
 from tests.errors import raises
 from tests.learners import check_with_river
@@ -23,19 +22,6 @@ SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
 
 def test_river():
     check_with_river(RefitClassifier(CPMClassifier(n_faces=2), "newton", **SMALL))
-
-
-def test_the_parameters_river_tries_by_itself_are_ones_it_takes():
-    assert all(RefitClassifier(**params).clone().trigger for params in RefitClassifier._unit_test_params())
-
-
-def test_what_is_no_solver_is_refused():
-    with raises(ParameterError, parameter="solver"):
-        StreamSVMClassifier(refit="forest")
-    with raises(TypeError, parameter="solver"):
-        StreamSVMClassifier(refit=7)
-    with raises(TypeError, named="windows"):
-        StreamSVMClassifier(refit={"windows": 7})
 
 
 def test_without_refits_the_classifier_is_what_it_was():
@@ -69,8 +55,12 @@ def test_an_archive_of_a_classifier_cannot_say_that_it_has_refits():
 
 
 @pytest.mark.parametrize("module", ["sklearn", "threadpoolctl"])
-@pytest.mark.parametrize("solver", ["trees", "newton"])
-def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, solver, module):
+def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with raises(ImportError, named="streamsvm[batch]"):
-        RefitClassifier(CPMClassifier(), solver)
+        RefitClassifier(CPMClassifier(), "newton")
+
+
+def test_other_settings_of_refits_are_refused():
+    with raises(TypeError, named="windows"):
+        StreamSVMClassifier(refit={"windows": 7})

@@ -148,19 +148,6 @@ def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
     assert memory.n_taken == kept.n_taken
 
 
-def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
-    """Otherwise the tests above would not cover detectors."""
-    kind = Adaptive(n=10_000, delta=0.5)
-    events = stream(0, n=400)
-    kept, alarms, cuts = Kept(kind), 0, 0
-    for event in events:
-        before = len(kept.held)
-        kept.add(*event)
-        alarms += kept.detector.drift_detected
-        cuts += len(kept.held) < before
-    assert alarms > cuts > 0
-
-
 def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
     monkeypatch.setattr(windows, "MOST_ERRORS", 1_000)
     events = [(np.arange(1), np.zeros(1), 0, 1.0, math.nan, float(i >= 1_500)) for i in range(2_000)]
@@ -179,17 +166,6 @@ def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
 
 def plain(n, d=3):
     return EncodedRows(np.zeros(n * d), np.arange(d), np.arange(n + 1) * d, True)
-
-
-@pytest.mark.slow
-def test_more_events_than_windows_keep():
-    for kind in (Latest(), Since(10_000.0)):
-        memory = kind.begin()
-        codes = np.arange(100_000) % 7
-        for i in range(2):
-            memory.add(plain(100_000, 10), codes, times=np.arange(100_000.0) + 1e5 * i)
-        assert memory.n_taken == 200_000
-        assert len(memory) >= 10_000
 
 
 def test_time_that_runs_far_ahead_empties_a_window_once():
@@ -351,26 +327,21 @@ DAMAGE = {
     "other settings": ("settings", lambda _: {"window": "Latest"}),
     "class negative": ("codes", put(0, -1)),
     "row beyond": ("indptr", put(1, 10**9)),
-    "row negative": ("indptr", put(1, -1)),
     "rows end elsewhere": ("indptr", put(-1, 3)),
-    "column negative": ("columns", put(0, -1)),
     "column beyond": ("columns", put(-1, 2**31)),
     "columns out of order": ("columns", lambda a: a[::-1].copy()),
     "columns too few": ("columns", lambda a: a[:-1]),
     "value infinite": ("values", put(0, math.inf)),
     "weight zero": ("weights", put(0, 0.0)),
-    "weight NaN": ("weights", put(0, math.nan)),
     "time infinite": ("times", put(0, math.inf)),
     "number twice": ("numbers", lambda a: np.full_like(a, a[0])),
     "number to come": ("numbers", put(-1, 10**9)),
-    "number type": ("numbers", lambda a: a.astype(float)),
     "events too few": ("weights", lambda a: a[1:]),
     "two dimensions": ("codes", lambda a: a[None]),
     "shared": ("shared", lambda _: True),
     "shared type": ("shared", lambda _: None),
     "taken": ("n_taken", lambda _: -1),
     "bytes": ("n_bytes", lambda _: 10**12),
-    "no bytes": ("n_bytes", lambda _: 0),
     "errors": ("detector", lambda state: state | {"n": 10**9}),
     "errors packed": ("detector", lambda state: state | {"errors": "AA=="}),
 }

@@ -118,18 +118,6 @@ def test_a_cell_that_takes_too_long_is_stopped():
     assert 16 <= record["events"] < record["planned"] == 2_000
 
 
-def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
-    sea, learner = find("sea-sudden"), learners.table()["ARF"]
-    keys = {
-        Cell(sea, learner, 0).key,
-        Cell(sea, learner, 1).key,
-        Cell(sea.stretched(100), learner, 0).key,
-        Cell(sea, Learner("ARF", learner.path, {"n_models": 11}), 0).key,
-    }
-    assert len(keys) == 4
-    assert Cell(sea, learner, 0, limit=3.0).key in keys
-
-
 # Running --------------------------------------------------------------------------------------------------------------
 
 
@@ -228,9 +216,3 @@ def test_ranks_wins_and_what_is_behind_by_hand():
     assert summary.behind(found, ["A", "B"]).to_dict("records") == [
         {"scenario": "s2", "behind": "A", "points": pytest.approx(-10.0)}
     ]
-
-
-def test_only_scenarios_and_seeds_that_all_have_met_are_compared():
-    found = summary.frame(records({"StreamSVM": [0.9, 0.8, 0.7], "A": [0.8, 0.8]}))
-    assert list(summary.means(found, "accuracy", ["StreamSVM", "A"]).index) == ["s0", "s1"]
-    assert summary.standing(found, ["StreamSVM", "A"]) is None

@@ -63,12 +63,6 @@ def test_wrong_arguments_are_refused(folder, arguments):
     assert not (folder / "heldout.json").exists()
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["tables", "--chek"]])
-def test_wrong_names_and_options_are_named(arguments, capsys):
-    assert main(arguments) == 2
-    assert arguments[-1] in capsys.readouterr().err
-
-
 def test_a_file_without_labels_is_refused(folder):
     (folder / "other.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(ValueError, match="label="):
@@ -91,11 +85,3 @@ def test_a_stream_stands_beside_the_best_published_learners(folder, capsys):
     assert accuracy > 95.0
     assert row[3].split() == ["Forest:", "0.400", "/", "80.0", "/", "100"]
     assert row[4].split() == ["Tree:", "0.500", "/", "90.0", "/", "9.0"]
-
-
-@pytest.mark.parametrize("files", [["other.csv"], ["machine=nowhere.csv"]])
-def test_files_that_are_no_stream_or_do_not_exist_are_refused(folder, files):
-    (folder / "other.csv").write_text("a,b\n1,2\n") if files == ["other.csv"] else None
-    with pytest.raises(SystemExit):
-        main(["arena", *files, "--out", "arena.json"])
-    assert not (folder / "arena.json").exists()

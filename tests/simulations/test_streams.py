@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from connectors.synthetic import Event
 from simulations import data, prequential
 from simulations.benchmarks import streams
-from simulations.prequential import Stream, calibration_error
+from simulations.prequential import Stream
 
 
 def results(**accuracies):
@@ -38,12 +37,6 @@ def test_a_generator_counts_once_by_the_mean_over_its_seeds():
     assert line.split("|")[1:5] == [" SEA sudden ", " **87.0** ", " -1.0 ", " 86.0 "]
 
 
-def test_figures_of_capymoa_count_without_a_digest():
-    rows = results(ozone={"StreamSVM": (93.0, "a"), "LR": (91.0, "a")})
-    rows |= {"ozone / CapyMOA": {"accuracy": 94.0, "learner": "KNN"}}
-    assert streams.gain(rows) == pytest.approx(-1.0)
-
-
 class Said:
     """Says given probabilities in turn."""
 
@@ -67,12 +60,6 @@ def test_measures_by_hand(monkeypatch):
     assert measured["log loss"] == pytest.approx(-np.log(likelihoods).mean())
 
 
-def test_calibration_error_by_hand():
-    confidence, right = np.array([0.9, 0.9, 0.9, 0.9, 0.5, 0.5]), np.array([1, 1, 1, 0, 1, 0], bool)
-    assert calibration_error(confidence, right) == pytest.approx((4 * 0.15 + 2 * 0.0) / 6)
-    assert calibration_error(np.ones(5), np.ones(5, bool)) == pytest.approx(0.0)
-
-
 def test_a_stream_is_measured(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
@@ -84,9 +71,3 @@ def test_a_stream_is_measured(monkeypatch):
     assert streams.digest(table, labels) != streams.digest(table, labels[::-1])
     assert streams.digest(table, labels) != streams.digest(table | {"a": X[:, 1]}, labels)
     assert len(data.rows_of(table)) == found["CPM"]["events"] == 400
-
-
-def test_every_learner_is_measured_on_every_stream():
-    keys = {case.key for case in streams.cases(None)}
-    assert len(keys) == len(streams.STREAMS) * (1 + len(streams.VARIANTS) + len(streams.PEERS))
-    assert all(isinstance(case.measure, partial) for case in streams.cases(None))
