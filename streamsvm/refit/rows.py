@@ -162,6 +162,7 @@ class RefitRows(LearnerWrapper, RowMethods):
     ) -> tuple[Ints, Floats, Floats]:
         if events.codes is None:
             return self._run_part(events, predict, n_proba)[:3]
+        self._refits.take_singles()
         n, codes = len(events.rows), events.learned
         moments = np.full(n, math.nan) if events.times is None else events.times
         weights = np.ones(n) if events.weights is None else events.weights

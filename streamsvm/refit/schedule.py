@@ -26,7 +26,7 @@ from streamsvm.refit.solvers import OneClassWindow, Solver
 from streamsvm.refit.tasks import Task, WindowRows
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
 from streamsvm.refit.vote import ModelVote
-from streamsvm.refit.windows import Adaptive, Window
+from streamsvm.refit.windows import CHUNK_BYTES, CHUNK_EVENTS, Adaptive, Window
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +115,9 @@ class Refits:
         self.notes: list[dict[str, Any]] = []
         self._outcomes: dict[str, int] = {}
         self._seconds = 0.0
+        # Single events that are not processed yet: rows, classes, times and errors. A tuple per event would trigger the
+        # garbage collector.
+        self._singles: tuple[list[Floats], list[int], list[float], list[float]] = [], [], [], []
         self._look_ahead()
 
     # Events -----------------------------------------------------------------------------------------------------------
@@ -127,6 +130,7 @@ class Refits:
 
     def ask(self) -> None:
         """Solve the window as the trigger `OnDemand` says, else after the next labelled event or multiple of 64."""
+        self.take_singles()
         self._trigger.ask()
         self._look_ahead()
 
@@ -142,28 +146,38 @@ class Refits:
             part = slice(first, last)
             self.window.add(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
             first = last
-            self._handle(event)
-        self._count(len(learned))
+            if event is TriggerEvent.CUT:
+                self.window.keep_latest(1)
+            self._is_due = self._is_due or event is TriggerEvent.REFIT
+        self.seen += len(learned)
+        if self.seen >= self._due:
+            self._act()
         return len(learned)
 
     def take_one(self, row: Floats, code: int, time: float, error: float) -> None:
         """Store a labelled event with a value in each column, and start actions that are due."""
-        self.window.add_one(row, code, time, error)
-        if not self._trigger.passes():
-            self._handle(self._trigger.see(np.array([time]), np.array([error])).event)
-        self._count(1)
+        rows, codes, times, errors = self._singles
+        if rows and len(rows[0]) != len(row):
+            self.take_singles()
+        rows.append(row.copy())
+        codes.append(code)
+        times.append(time)
+        errors.append(error)
+        if len(rows) >= min(self._due - self.seen, CHUNK_EVENTS) or len(rows) * row.nbytes >= CHUNK_BYTES:
+            self.take_singles()
 
-    def _handle(self, event: TriggerEvent) -> None:
-        if event is TriggerEvent.CUT:
-            self.window.keep_latest(1)
-        elif event is TriggerEvent.REFIT:
-            self._is_due = True
+    def take_singles(self) -> None:
+        """Process the single events so far."""
+        rows, *values = self._singles
+        if n := len(rows):
+            d = len(rows[0])
+            encoded = EncodedRows(np.concatenate(rows), np.arange(d), np.arange(n + 1) * d, True)
+            codes, times, errors = map(np.array, values)
+            self._singles = [], [], [], []
+            self.take(encoded, codes, np.ones(n), times, errors)
 
-    def _count(self, n: int) -> None:
-        """Count labelled events and start actions that are due."""
-        self.seen += n
-        if self.seen < self._due:
-            return
+    def _act(self) -> None:
+        """Start actions that are due."""
         if self._refit is not None and self.seen >= self._refit.due:
             self._enter(self._refit)
         if self._is_due and not (self._waits_for_block and self.seen % DELAY_LEAST):
@@ -270,6 +284,7 @@ class Refits:
 
     def state(self) -> State:
         """Return header and arrays. A window that is being solved is stored, and solved again after loading."""
+        self.take_singles()
         parts = {"window": self.window.state(), "vote": ({}, self.vote.state())}
         members = enumerate(self.vote.members, start=1)
         parts |= {f"member{k}": archive.member_state(member) for k, member in members if member is not None}

@@ -268,14 +268,6 @@ class TriggerState:
             part.restart(event)
         return Seen(n, event)
 
-    def passes(self) -> bool:
-        """Process one event and return True if it only needs counting; otherwise return False without processing it."""
-        first = self._parts[0]
-        if self._asked or len(self._parts) > 1 or not first.interval or first.left is None or first.left <= 1:
-            return False
-        first.left -= 1
-        return True
-
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
         """Return the index of the event at which a detector raises an alarm; detectors do not get later events."""
         if self._detectors:

@@ -21,7 +21,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names, real, whole
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec, RunningDetector
-from streamsvm.refit.tasks import EVENT_BYTES, ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
+from streamsvm.refit.tasks import ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
@@ -183,9 +183,6 @@ class WindowMemory:
     def __init__(self, settings: Window) -> None:
         self.settings, self.n_taken = settings, 0
         self._chunks: list[WindowRows] = []
-        # Single events that are not in a chunk yet: rows, classes and times. A tuple per event would trigger the
-        # garbage collector.
-        self._singles: tuple[list[Floats], list[int], list[float]] = [], [], []
         # Number of the latest events in the window, bytes of the events since memory was full, and newest event time.
         self._n = self._n_bytes = 0
         self._newest = math.nan
@@ -236,7 +233,6 @@ class WindowMemory:
 
     def _take(self, events: WindowRows) -> None:
         """Add events in chunks that fit into the memory."""
-        self._close()
         ends, at = np.append(0, np.cumsum(events.event_bytes)), 0
         while at < len(events):
             self._make_room(int(ends[at + 1] - ends[at]))
@@ -252,34 +248,6 @@ class WindowMemory:
             at = end
         self._trim()
 
-    def add_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Add an event with values in the first columns."""
-        n_bytes = EVENT_BYTES + row.nbytes
-        self._make_room(n_bytes)
-        rows, codes, times = self._singles
-        if rows and (len(rows) == CHUNK_EVENTS or len(rows) * row.nbytes > CHUNK_BYTES or len(rows[0]) != len(row)):
-            self._trim()
-        if math.isfinite(time) and not time <= self._newest:
-            self._newest = time
-        rows.append(row.copy())
-        codes.append(code)
-        times.append(self._newest)
-        self.n_taken += 1
-        self._n += 1
-        self._n_bytes += n_bytes
-        if self._detector is not None and (n := self._n_left_by(error)) is not None:
-            self.keep_latest(n)
-
-    def _close(self) -> None:
-        """Make a chunk of the single events."""
-        rows, codes, times = self._singles
-        if n := len(rows):
-            encoded = EncodedRows(np.concatenate(rows), np.arange(len(rows[0])), np.arange(n + 1) * len(rows[0]), True)
-            numbers = np.arange(self.n_taken - n, self.n_taken)
-            self._append(WindowRows(encoded, np.array(codes), np.ones(n), np.array(times), numbers))
-            for kept in self._singles:
-                kept.clear()
-
     def _append(self, chunk: WindowRows) -> None:
         """Add a chunk, merged with the last ones while these are smaller and the result is small."""
         while self._chunks and len(self._chunks[-1]) <= len(chunk) <= CHUNK_EVENTS // 2:
@@ -292,7 +260,6 @@ class WindowMemory:
 
     def _trim(self) -> int:
         """Drop the chunks whose events have left; return the number of events in the window."""
-        self._close()
         self._n, n_stored = min(self._n, self.settings.n), sum(map(len, self._chunks))
         if self.settings.seconds is not None and self._chunks:
             times = np.concatenate([chunk.times for chunk in self._chunks])

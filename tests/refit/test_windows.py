@@ -199,26 +199,6 @@ def test_what_was_held_stays_whatever_comes_later(kind, form):
         same(held(), snapshot)
 
 
-@every_kind
-def test_single_rows_are_those_of_batches(kind):
-    """Rows with values in the first columns use a separate path."""
-    rng = np.random.default_rng(0)
-    together, single, kept = kind.begin(), kind.begin(), []
-    for width in (3, 5):
-        rows, n = rng.normal(size=(600, width)), 600
-        codes, times, errors = rng.integers(0, 4, n), np.cumsum(rng.random(n)), (rng.random(n) < 0.3).astype(float)
-        indptr = np.arange(0, n * width + 1, width)
-        together.add(EncodedRows(rows.ravel(), np.arange(width), indptr, True), codes, times=times, errors=errors)
-        for row, *event in zip(rows, codes.tolist(), times.tolist(), errors.tolist(), strict=True):
-            single.add_one(row, *event)
-            if len(kept) < 40:
-                kept.append((single.held(), single.snapshot()))
-        same(together.snapshot(), single.snapshot())
-    for held, snapshot in kept:
-        same(held(), snapshot)
-    assert together.state()[0] == single.state()[0]
-
-
 def test_parts_of_a_window():
     for form in ("dense", "sparse"):
         whole = feed(Latest(n=50).begin(), stream(0, form=form)).snapshot()
