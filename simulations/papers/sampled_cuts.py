@@ -24,6 +24,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from simulations import data
 from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of, on_one_core
+from simulations.papers.linear_time import LinearTime
 from simulations.storage import PICTURES, SEPARATOR, Rows, rounded
 from simulations.tables import Column, Table, of, pick
 from streamsvm import SampledCuts
@@ -79,7 +80,7 @@ def growth(which: str, n: int) -> dict[str, float]:
     C = min(n, 100_000)
     models = {
         "constant time": SampledCuts(C, gamma=gamma),
-        "linear time": SampledCuts(C, gamma=gamma, sampling="linear", sample_size=300, max_iter=60, tol=0.02),
+        "linear time": LinearTime(C, gamma=gamma, sample_size=300, max_iter=60, tol=0.02),
         "LIBSVM": SVC(C=1.0, gamma=gamma, cache_size=1000),
     }
     return fit(models[which], X[:n], y[:n], X_test, y_test)
@@ -103,7 +104,7 @@ def quality(name: str) -> Rows:
     rows["constant time"] = fit(SampledCuts(C, gamma=gamma, sample_size=r, max_iter=rounds), X, y, X_test, y_test)
     few = slice(0, 30_000)
     rows["linear time, 30,000 rows"] = fit(
-        SampledCuts(C, gamma=gamma, sampling="linear", sample_size=r // 2, max_iter=rounds, tol=0.01),
+        LinearTime(C, gamma=gamma, sample_size=r // 2, max_iter=rounds, tol=0.01),
         X[few],
         y[few],
         X_test,

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise
 from sklearn.svm import SVC
 
+from simulations.papers.linear_time import LinearTime
 from streamsvm import SampledCuts
 from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
@@ -186,9 +187,9 @@ def test_few_rows_are_solved_as_a_whole_to_where_cuts_of_all_rows_end(n_classes)
     cost = 1.0 + np.arange(n_classes**2).reshape(n_classes, -1) % 3
     np.fill_diagonal(cost, 0.0)
     weights = np.arange(150) % 3
-    make = lambda **more: SampledCuts(300.0, gamma=0.2, cost=cost, tol=1e-4, **more)  # noqa: E731
-    whole = make().fit(X, y, sample_weight=weights)
-    cuts = make(sample_size=150, max_iter=5000).fit(X, y, sample_weight=weights)
+    whole = SampledCuts(300.0, gamma=0.2, cost=cost, tol=1e-4).fit(X, y, sample_weight=weights)
+    cuts = LinearTime(300.0, gamma=0.2, cost=cost, tol=1e-4, sample_size=150, max_iter=5000)
+    cuts.fit(X, y, sample_weight=weights)
     assert whole.certificate_ <= 1e-4
     assert abs(whole.objective_ - cuts.objective_) <= whole.certificate_ + cuts.certificate_ + 1e-5
     assert np.mean(whole.predict(X) == cuts.predict(X)) > 0.98
@@ -240,14 +241,14 @@ def test_many_vectors_are_measured_by_a_sample_of_them(monkeypatch):
 
 def test_linear_time_knows_its_objective_and_ends_by_tol():
     X, y = board(1000)
-    model = SampledCuts(1e3, gamma=20.0, sampling="linear", sample_size=100, tol=5e-3).fit(X, y)
+    model = LinearTime(1e3, gamma=20.0, sample_size=100, tol=5e-3).fit(X, y)
     assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-3)
     assert model.certificate_ < 0.05
     assert model.n_iter_ < model.max_iter
-    exact = SampledCuts(1e3, gamma=20.0, sample_size=1000, tol=5e-3, max_iter=3000).fit(X, y)
+    exact = LinearTime(1e3, gamma=20.0, sample_size=1000, tol=5e-3, max_iter=3000).fit(X, y)
     assert model.objective_ < exact.objective_ + 0.02
     with pytest.warns(ConvergenceWarning):
-        SampledCuts(1e3, gamma=20.0, sampling="linear", sample_size=100, max_iter=3).fit(X, y)
+        LinearTime(1e3, gamma=20.0, sample_size=100, max_iter=3).fit(X, y)
 
 
 def test_it_comes_near_svc_and_the_average_beats_the_last():

@@ -90,11 +90,6 @@ class Cuts:
         alpha = self.alpha[: self.n]
         return max(0.0, float(alpha @ self.products[: self.n, : self.n] @ alpha))
 
-    @property
-    def dual(self) -> float:
-        """The dual objective of the program, C times a lower bound of the objective."""
-        return float(self.offsets[: self.n] @ self.alpha[: self.n]) - 0.5 * self.square
-
     def stale(self) -> NDArray[np.bool_]:
         """Return which cuts have been inactive for IDLE rounds."""
         return self.idle[: self.n] >= IDLE
@@ -134,15 +129,6 @@ class Cuts:
         np.add.at(coefs, inverse, np.concatenate([c for _, c in parts]))
         keep = coefs.any(axis=1)
         return indices[keep], coefs[keep].astype(np.float32)
-
-    def along(self, scores: Floats) -> float:
-        """Return the product of w with a function.
-
-        `scores` are the scores of the function at all rows, shape (n_outputs, n).
-        """
-        v = self.n_vectors
-        products = np.einsum("jc,cj->j", self.coefs[:v], scores[:, self.indices[:v]], dtype=np.float64)
-        return float(products @ self.alpha[self.owners[:v]])
 
 
 def solve_dual(G: Floats, h: Floats, alpha: Floats, most: float, ridge: float, tol: float) -> float:
@@ -192,17 +178,13 @@ def solve_dual(G: Floats, h: Floats, alpha: Floats, most: float, ridge: float, t
 
 
 class ScoredRows:
-    """Rows with cached scores by each cut: held-out rows, or all rows."""
+    """Held-out rows with cached scores by each cut."""
 
     def __init__(self, rows: Singles, codes: Ints, weights: Floats, n_outputs: int) -> None:
         self.rows, self.codes, self.weights = rows, codes, weights
         self._scores = np.zeros((0, n_outputs, len(rows)), np.float32)
         self._past = np.zeros((n_outputs, len(rows)))
         self._n = 0
-
-    def of_each(self) -> Singles:
-        """Return the scores by each cut, shape (n_cuts, n_outputs, n_rows)."""
-        return self._scores[: self._n]
 
     def add(self, cuts: Cuts, rows: Singles, coefs: Singles) -> None:
         """Compute and cache the scores by a new cut."""
@@ -225,10 +207,6 @@ class ScoredRows:
         for t in np.flatnonzero(weights):
             total += weights[t] * self._scores[t]
         return total
-
-    def now(self, cuts: Cuts) -> Floats:
-        """Return the scores of the current w, shape (n_outputs, n_rows)."""
-        return self._weigh(cuts.alpha[: cuts.n])
 
     def average(self, cuts: Cuts) -> Floats:
         """Return the scores of the average w, shape (n_outputs, n_rows)."""

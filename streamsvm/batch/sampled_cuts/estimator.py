@@ -18,10 +18,10 @@ from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution,
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import cost_matrix
-from streamsvm.batch.sampled_cuts.rounds import AllRows, ConstantTime, Population, Result, Rounds, Settings
+from streamsvm.batch.sampled_cuts.rounds import ConstantTime, Population, Result, Rounds, Settings
 from streamsvm.batch.sampled_cuts.whole_problem import WholeProblem
 from streamsvm.models import KernelExpansion, Scaler
-from streamsvm.parameters import check_choice, check_number
+from streamsvm.parameters import check_number
 
 # Maximum rows that estimate `gamma` and the centre.
 SCALED_BY = 10_000
@@ -38,37 +38,31 @@ RIDGE = 1e-5
 class SampledCuts(BatchClassifier):
     """Gaussian kernel SVM by cutting planes, in time independent of the data size.
 
-    Each round evaluates a sample of the rows and solves a small quadratic program. With `sampling="constant"`, time and
-    memory do not depend on the number of rows.
+    Each round evaluates a sample of the rows and solves a small quadratic program.
 
     Parameters
     ----------
     C
-        Weight of the loss; larger values fit the rows more closely. None uses `sample_size` * `max_iter`, or n if each
-        round evaluates all rows. If `fit` solves the whole problem (see `sample_size`), None uses n, or a multiple of n
-        with a clearly lower cost on held-out rows. The multiples are between 0.01 and 100.
+        Weight of the loss; larger values fit the rows more closely. None uses `sample_size` * `max_iter`. If `fit`
+        solves the whole problem (see `sample_size`), None uses n, or a multiple of n with a clearly lower cost on
+        held-out rows. The multiples are between 0.01 and 100.
     gamma
         Kernel exp(-gamma |x - v|^2); "scale" for 1 / (n_features * variance of X), from at most 10,000 rows.
     cost
         cost[i, j] of predicting classes_[j] for classes_[i], zero on the diagonal; None for 1 each.
-    sampling
-        `"constant"` draws the rows of each cut from all rows; time and memory do not depend on n. `"linear"` evaluates
-        all rows in each round, draws the cut from the rows with a positive loss, and has an exact stopping rule. With
-        at most `sample_size` rows, each round evaluates all of them.
     sample_size
         Number of rows per cut. If classes overlap little or there are many classes, hundreds of small cuts are better
-        than a few large ones. None uses 500. With None, sampling="constant" and at most 4,000 rows, `fit` solves the
-        whole problem without cuts. It then ascends the dual [3]_ and stores all kernel values in memory (64 MB).
+        than a few large ones. None uses 500. With None and at most 4,000 rows, `fit` solves the whole problem without
+        cuts. It then ascends the dual [3]_ and stores all kernel values in memory (64 MB).
     tol
-        Tolerance of the stopping rule. If each round evaluates all rows, `fit` stops when the mean loss exceeds its
-        lower bound by at most `tol`. It also stops when the objective of the average is within `tol` of its lower
-        bound. If rounds evaluate samples, `fit` evaluates the loss of the average on held-out rows. It stops when this
-        loss is at most `tol`, or fell by at most `tol` in the last quarter of the rounds.
+        Tolerance of the stopping rule. After each round, `fit` evaluates the loss of the average on held-out rows. It
+        stops when this loss is at most `tol`, or fell by at most `tol` in the last quarter of the rounds. If `fit`
+        solves the whole problem, it stops when the duality gap is at most `tol`.
     max_iter
         Maximum number of rounds.
     average
-        Whether the result is the average over the rounds. False uses the f of the last round, as published. With
-        sampling="constant" this f is 1 to 3 percentage points less accurate.
+        Whether the result is the average over the rounds. False uses the f of the last round, as published, which is 1
+        to 3 percentage points less accurate.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     callback
@@ -87,14 +81,13 @@ class SampledCuts(BatchClassifier):
         The objective and its standard error. The error is 0 unless the objective is estimated from 2,000 new rows and
         2,000 vectors.
     certificate_
-        Bound on the distance of `objective_` from the optimum. It is proven if each cut uses all rows with a positive
-        loss. With sampling="linear" it ignores the sampling error of the cuts. With sampling="constant" it is inf.
+        Bound on the distance of `objective_` from the optimum; inf unless `fit` solves the whole problem.
     n_iter_
         Number of rounds.
     history_
-        An `Iteration` for each round. With sampling="constant" the objective is an estimate. It uses the loss on 2,000
-        held-out rows, and the weighted mean of |f|^2 over the rounds. This mean is an upper bound of |f|^2 of the
-        average.
+        An `Iteration` for each round. Unless `fit` solves the whole problem, the objective is an estimate. It uses the
+        loss on 2,000 held-out rows, and the weighted mean of |f|^2 over the rounds. This mean is an upper bound of
+        |f|^2 of the average.
     model_
         The fitted model as a `KernelExpansion`.
 
@@ -127,8 +120,7 @@ class SampledCuts(BatchClassifier):
     The solver differs from Yu and Joachims [1]_ in three ways. The result is an average. The stopping rule uses
     held-out rows, because a series of sampled cuts without violation may occur by chance. Kernel values are in single
     precision. Cuts inactive for 30 rounds are dropped. The solver stores the vectors of the cuts, at most `sample_size`
-    per cut, and 2^18 kernel values. With sampling="linear" it also stores all rows in single precision, and one number
-    per row, class and cut.
+    per cut, and 2^18 kernel values. Time and memory do not depend on the number of rows.
 
     References
     ----------
@@ -146,7 +138,6 @@ class SampledCuts(BatchClassifier):
         gamma: float | str = "scale",
         *,
         cost: Any = None,
-        sampling: str = "constant",
         sample_size: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 150,
@@ -158,7 +149,6 @@ class SampledCuts(BatchClassifier):
         self.C = C
         self.gamma = gamma
         self.cost = cost
-        self.sampling = sampling
         self.sample_size = sample_size
         self.tol = tol
         self.max_iter = max_iter
@@ -176,7 +166,6 @@ class SampledCuts(BatchClassifier):
         check_number("max_iter", self.max_iter, 1, whole=True)
         if self.sample_size is not None:
             check_number("sample_size", self.sample_size, 1, whole=True)
-        check_choice("sampling", self.sampling, ("constant", "linear"))
 
     def _check_magnitudes(self, X: Any) -> None:
         """Warn instead of raising, because the kernel clips such values."""
@@ -196,16 +185,13 @@ class SampledCuts(BatchClassifier):
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         population = Population(X, codes, weights)
-        is_whole = self.sample_size is None and self.sampling == "constant" and population.n <= WHOLE
         rng = generator(self.random_state)
         n_classes = len(self.classes_)
         sample_size = self.sample_size or SAMPLE
         settings = Settings(sample_size, self.tol, self.max_iter, cost_matrix(self.cost, n_classes), self.average)
         kernel = self._kernel(population, rng)
-        kind: type[Rounds] = AllRows if self.sampling == "linear" or sample_size >= population.n else ConstantTime
-        kind = WholeProblem if is_whole else kind
-        defaults = {WholeProblem: 0.0, AllRows: population.n, ConstantTime: sample_size * self.max_iter}
-        C = float(self.C or defaults[kind])
+        kind = self._algorithm(population.n)
+        C = float(self.C or (0 if kind is WholeProblem else sample_size * self.max_iter))
         rounds: Rounds = kind(population, settings, kernel, C, 1 if n_classes == 2 else n_classes)
         result = rounds.run(rng, progress)
         self.C_, self.kernel_ = rounds.C, kernel
@@ -214,8 +200,12 @@ class SampledCuts(BatchClassifier):
         self.objective_error_ = result.error
         return Solution({}, result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
 
+    def _algorithm(self, n: int) -> type[Rounds]:
+        """Return the algorithm for n rows."""
+        return WholeProblem if self.sample_size is None and n <= WHOLE else ConstantTime
+
     def _warning(self, result: Result, kind: type[Rounds], progress: Progress) -> str:
-        if kind is ConstantTime or result.is_done:  # reaching max_iter is usual with sampling="constant"
+        if kind is ConstantTime or result.is_done:  # reaching max_iter is usual with samples
             return ""
         if progress.is_stopped:
             return f"SampledCuts was stopped by its callback, {result.certificate:.1e} above the bound of its cuts"

@@ -1,4 +1,4 @@
-"""The two algorithms of the paper; each round adds a cut and solves the program."""
+"""The constant-time algorithm; each round adds a cut and solves the program."""
 
 from __future__ import annotations
 
@@ -181,66 +181,3 @@ class ConstantTime(Rounds):
         square, error = square_norm(self.kernel, vectors, coefs, rng)
         variance = float(losses.var()) / len(losses) + (0.5 * error / self.C) ** 2
         return float(losses.mean()) + 0.5 * square / self.C, math.sqrt(variance)
-
-
-class AllRows(Rounds):
-    """The linear-time algorithm, which evaluates all rows in each round.
-
-    A cut uses a sample of the rows with a positive loss.
-    """
-
-    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
-        settings, n_iter = self.settings, 0
-        rows, codes = self._rows(np.arange(self.population.n))
-        self._start(ScoredRows(rows, codes, self.population.weights, self.n_outputs))
-        self.square_of_sum = 0.0
-        self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
-        is_done = False
-        while n_iter < settings.max_iter and not is_done:
-            n_iter += 1
-            self._round(rng)
-            is_done = self._assess()
-            if progress(self.objective, self.gap):
-                break
-            self._tidy()
-        indices, coefs = self.cuts.expansion(self.is_average)
-        return Result(indices, coefs, self.objective, 0.0, self.gap, n_iter, is_done)
-
-    def _round(self, rng: np.random.Generator) -> None:
-        cuts, scored, found = self.cuts, self.scored, self.found
-        lose = np.flatnonzero((found.losses > 0.0) & (scored.weights > 0.0))
-        weights = scored.weights[lose]
-        r = self.settings.sample_size
-        if len(lose) > r:
-            total = weights.sum()
-            chosen = rng.choice(len(lose), r, p=weights / total)
-            lose, weights = lose[chosen], np.full(r, total / r)
-        coefs = differences(scored.codes[lose], found.labels[lose], weights, self.n_outputs)
-        rows = scored.rows[lose]
-        scored.add(cuts, rows, coefs)
-        products = np.einsum("tci,ic->t", scored.of_each()[:, :, lose], coefs, dtype=np.float64)
-        cuts.add(float(weights @ found.costs[lose]), rows, lose, coefs, products)
-        before = scored.average(cuts) * cuts.total
-        cuts.solve()
-        t = cuts.n_rounds
-        self.square_of_sum += 2.0 * t * cuts.along(before) + t * t * cuts.square
-
-    def _assess(self) -> bool:
-        """Compute the objectives of w and of the average on all rows.
-
-        Returns whether one of them is within `tol` of the optimum.
-        """
-        cuts, scored, settings = self.cuts, self.scored, self.settings
-        self.found = self._violations(scored.now(cuts), scored.codes)
-        loss = float(scored.weights @ self.found.losses)
-        objective = loss + 0.5 * cuts.square / self.C
-        bound = cuts.dual / self.C
-        averaged = math.inf
-        if settings.average:
-            found = self._violations(scored.average(cuts), scored.codes)
-            square = max(0.0, self.square_of_sum) / cuts.total**2
-            averaged = float(scored.weights @ found.losses) + 0.5 * square / self.C
-        self.is_average = averaged < objective
-        self.objective = min(objective, averaged)
-        self.gap = max(0.0, self.objective - bound)
-        return loss - cuts.slack <= settings.tol or averaged - bound <= settings.tol
