@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from connectors.events import Batch, Rejected
@@ -127,9 +128,7 @@ def profile_of(stream: ReadStream) -> Profile:
         what = f"{name}: {stream.n_events} events, and a profile needs at least {LEAST_EVENTS}"
         raise RunError(what if stream.example is None else f"{what}; rejected: {stream.example.reason}", "too short")
     monitor = FeatureMonitor(reference=stream.n_events if stream.n_events < _FIRST else _LONGEST)
-    for batch in first:
-        monitor.learn_many(batch.features or batch.rows())
-    for batch in batches:
+    for batch in chain(first, batches):
         monitor.learn_many(batch.features or batch.rows())
     profile = monitor.profile()
     if not profile.columns:

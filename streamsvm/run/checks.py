@@ -96,18 +96,17 @@ def _check_late(config: RunConfig) -> None:
 
 def _check_monitor(config: RunConfig) -> None:
     """Refuse inconsistent options of the monitor."""
-    given = {"false_alarms": config.false_alarms is not None, "reset_reference": config.reset_reference is not None}
-    if not config.monitors and (name := next((each for each, is_given in given.items() if is_given), None)):
-        what = f"{option_of(name)} needs --alerts SINK or --reference FILE: say what features are compared with"
-        raise SetupError(what, "needs", option="--alerts")
-    triggers = [] if config.refit is None else (config.refit.every or "").split("+")
-    if not config.monitors and any(trigger.strip().partition(":")[0] == "alarm" for trigger in triggers):
-        what = "--refit every=alarm needs --alerts SINK or --reference FILE: say what features are compared with"
-        raise SetupError(what, "needs", option="--alerts")
     if config.monitors:
         from streamsvm.run.monitoring import RunMonitor
 
         RunMonitor(config)
+        return
+    needing = [option_of(name) for name in ("false_alarms", "reset_reference") if getattr(config, name) is not None]
+    triggers = [] if config.refit is None else (config.refit.every or "").split("+")
+    needing += ["--refit every=alarm" for trigger in triggers if trigger.strip().partition(":")[0] == "alarm"]
+    if needing:
+        what = f"{needing[0]} needs --alerts SINK or --reference FILE: say what features are compared with"
+        raise SetupError(what, "needs", option="--alerts")
 
 
 def _is_same(one: Url, other: Url) -> bool:

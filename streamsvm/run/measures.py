@@ -35,15 +35,17 @@ COLUMNS = (
 )
 """Counts of judged events; the first of each group after the hits is the number of events in it."""
 UNIT = float(1 << 24)
-TIMED: dict[str, tuple[str, float]] = {
-    "log_loss": ("rated", UNIT),
-    "brier": ("rated", UNIT),
-    "covered": ("sets", 1.0),
-    "size": ("sets", 1.0),
-    "cost": ("costed", UNIT),
-    "alarms": ("watched", 1.0),
+FIGURES: dict[str, tuple[str, str, float]] = {
+    "log_loss": ("log_loss", "rated", UNIT),
+    "brier": ("brier", "rated", UNIT),
+    "size": ("size", "sets", 1.0),
+    "cost": ("cost", "costed", UNIT),
+    "alarms": ("alarms", "watched", 1.0),
+    "coverage": ("covered", "sets", 1.0),
+    "precision": ("right", "alarms", 1.0),
+    "recall": ("right", "events", 1.0),
 }
-"""Curves over time: the count that each sum is divided by, and its unit."""
+"""Means: the sum and the count of `COLUMNS` that each is computed from, and the unit of the sum."""
 BINS = 20
 SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
 _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
@@ -65,12 +67,9 @@ def figures_of(sums: NDArray[Any]) -> dict[str, float]:
             Share of events with an alarm, precision of alarms, and their recall.
     """
     named = dict(zip(COLUMNS, sums.tolist(), strict=True))
-    means = {name: (name, *of) for name, of in TIMED.items() if name != "covered"}
-    means |= {"coverage": ("covered", "sets", 1.0), "precision": ("right", "alarms", 1.0)}
-    means |= {"recall": ("right", "events", 1.0)}
     return {
-        figure: named[name] / named[count] / unit if named[count] else math.nan
-        for figure, (name, count, unit) in means.items()
+        figure: named[total] / named[count] / unit if named[count] else math.nan
+        for figure, (total, count, unit) in FIGURES.items()
     }
 
 
@@ -267,8 +266,9 @@ class Measures(Stateful):
         recent.add(self._scores[known], self._recent[known, 0] > 0)
         return recent
 
-    def windowed(self, name: str, count: str, unit: float = 1.0) -> tuple[Ints, Floats]:
-        """Return one of `COLUMNS` over time, as a mean over `window` events."""
+    def windowed(self, figure: str) -> tuple[Ints, Floats]:
+        """Return one of `FIGURES` over time, as a mean over `window` events."""
+        name, count, unit = FIGURES[figure]
         ends, sums = self.curve.sums(min(self.window, max(1, self.curve.events // 10)))
         n, total = sums[:, COLUMNS.index(count)], sums[:, COLUMNS.index(name)]
         used = n > 0

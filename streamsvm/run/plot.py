@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Hashable
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import replacing
 from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
-from streamsvm.run.measures import COLUMNS, CURVE_LINES, TIMED
+from streamsvm.run.measures import CURVE_LINES
 
 if TYPE_CHECKING:
     from streamsvm.run.standing import Report
@@ -29,6 +30,13 @@ _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 _MOST_FEATURES = len(_COLORS)
 # Marks of refits by outcome; the last is for all others.
 _REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
+_PANELS = {
+    "Log loss and Brier score": {"log_loss": "log loss {:.3f}", "brier": "Brier score {:.3f}"},
+    "Prediction sets": {"coverage": "coverage {:.1%}", "size": "mean set size {:.2f}"},
+    "Cost": {"cost": "mean per event {:.3g}"},
+    "Alarms": {"alarms": "share of events {:.2%}"},
+}
+"""Panels of measures over time: the figures in each, with their overall value in the legend."""
 _LONGEST_NAME = 24
 _DIAGRAM = (1.13, 0.14, 0.18, 0.42)  # place and size of the calibration diagram, relative to the panel of accuracy
 _FORMATS = (".png", ".svg", ".pdf")
@@ -80,7 +88,9 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
 
     history = report.history
     names, relevance = history.relevance(_MOST_FEATURES)
-    heights = {"accuracy": 3.6} | dict.fromkeys(_timed(report), 1.4)
+    overall = report.metrics.measures.overall
+    timed = [title for title, lines in _PANELS.items() if not math.isnan(overall[next(iter(lines))])]
+    heights = {"accuracy": 3.6} | dict.fromkeys(timed, 1.4)
     heights |= {"relevance": 2.6} if names else {}
     figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
     FigureCanvasAgg(figure)
@@ -89,8 +99,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     reliability = report.metrics.measures.reliability
     if points := reliability.points():
         _draw_reliability(panels["accuracy"].inset_axes(_DIAGRAM), points, reliability.error)
-    for name, lines in _timed(report).items():
-        _draw_timed(panels[name], name, lines, report)
+    for title in timed:
+        _draw_timed(panels[title], title, report)
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
     last = panels[list(heights)[-1]]
@@ -138,32 +148,12 @@ def _cut_gap(axes: Any, shares: NDArray[np.float64]) -> list[int]:
     return []
 
 
-def _timed(report: Report) -> dict[str, list[str]]:
-    """Return the panels of measures over time, with the lines in each."""
-    totals = dict(zip(COLUMNS, report.metrics.measures.curve.totals().tolist(), strict=True))
-    panels = {
-        "Log loss and Brier score": ["log_loss", "brier"],
-        "Prediction sets": ["covered", "size"],
-        "Cost": ["cost"],
-        "Alarms": ["alarms"],
-    }
-    return {panel: lines for panel, lines in panels.items() if totals[TIMED[lines[0]][0]]}
-
-
-def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None:
+def _draw_timed(axes: Any, title: str, report: Report) -> None:
     """Plot means over a sliding window; the legend shows overall means."""
     measures = report.metrics.measures
-    overall = measures.overall
-    names = {
-        "log_loss": f"log loss {overall['log_loss']:.3f}",
-        "brier": f"Brier score {overall['brier']:.3f}",
-        "covered": f"coverage {overall['coverage']:.1%}",
-        "size": f"mean set size {overall['size']:.2f}",
-        "cost": f"mean per event {overall['cost']:.3g}",
-        "alarms": f"share of events {overall['alarms']:.2%}",
-    }
-    for name, color in zip(lines, _COLORS, strict=False):
-        axes.plot(*measures.windowed(name, *TIMED[name]), label=names[name], color=color, linewidth=1.4)
+    for (name, label), color in zip(_PANELS[title].items(), _COLORS, strict=False):
+        label = label.format(measures.overall[name])
+        axes.plot(*measures.windowed(name), label=label, color=color, linewidth=1.4)
     axes.set_title(title, loc="left", fontsize=11)
     _dress(axes)
 
