@@ -296,12 +296,15 @@ class Brokers:
     servers: list[str]
     client: Mapping[str, Any]
 
+    def open(self, kind: str, **settings: Any) -> Any:
+        """Create a client, such as KafkaConsumer, with the settings and those client options that it knows."""
+        make = getattr(import_kafka(), kind)
+        shared = {key: value for key, value in {**self.client, **settings}.items() if key in make.DEFAULT_CONFIG}
+        return connect(self.name, self.servers, make, shared)
+
     def admin(self, **settings: Any) -> Any:
         """Create an admin client."""
-        kafka = import_kafka()
-        known = kafka.KafkaAdminClient.DEFAULT_CONFIG
-        shared = {key: value for key, value in {**self.client, **settings}.items() if key in known}
-        return connect(self.name, self.servers, kafka.KafkaAdminClient, shared)
+        return self.open("KafkaAdminClient", **settings)
 
     def find_topic(self, client: Any, topic: str) -> tuple[Topic | None, str]:
         """Return a topic (None if it does not exist) and the cluster id."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import Brokers, connect, import_kafka, largest_record, logger, talking
+from connectors.kafka.clients import Brokers, largest_record, logger, talking
 from connectors.kafka.failures import passes_anew
 from connectors.outputs.results import json_bytes
 
@@ -205,11 +205,10 @@ class TransactionalProducer:
     """
 
     def __init__(self, brokers: Brokers, identity: str) -> None:
-        kafka = import_kafka()
         settings: dict[str, Any] = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
         # A broker ends a transaction a few milliseconds after its response, and delays the next one until then.
         settings |= {"retry_backoff_ms": 5, **brokers.client, "transactional_id": identity}
-        self._producer = connect(brokers.name, brokers.servers, kafka.KafkaProducer, settings)
+        self._producer = brokers.open("KafkaProducer", **settings)
         self._failure: Exception | None = None  # error before the end of the transaction
         self._futures: list[Any] = []  # of its records
         try:

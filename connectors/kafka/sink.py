@@ -14,7 +14,6 @@ from connectors.events import Position, Results
 from connectors.kafka.clients import (
     Brokers,
     client_options,
-    connect,
     import_kafka,
     largest_record,
     safe_name,
@@ -60,17 +59,15 @@ class WrittenRows:
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[tuple[Any, list[Any]]]:
+        """Open a consumer for the partitions of the topic."""
         from kafka import TopicPartition
 
-        kafka = import_kafka()
-        known = kafka.KafkaConsumer.DEFAULT_CONFIG
-        shared = {key: value for key, value in self._brokers.client.items() if key in known}
-        shared |= {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
-        consumer = connect(self._name, self._brokers.servers, kafka.KafkaConsumer, shared)
+        settings = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
+        consumer = self._brokers.open("KafkaConsumer", **settings)
         try:
-            with talking(self._name, "its partitions cannot be read"):
+            with talking(self._name, "what was written cannot be read"):
                 partitions = sorted(consumer.partitions_for_topic(self._topic) or ())
-            yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
+                yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
         finally:
             with contextlib.suppress(Exception):
                 consumer.close(timeout_ms=2000)
@@ -82,13 +79,13 @@ class WrittenRows:
         """
         if self._rows:
             return self._since
-        with self._consumer() as (consumer, tps), talking(self._name, "the ends of its partitions cannot be read"):
+        with self._consumer() as (consumer, tps):
             return {str(tp.partition): offset for tp, offset in consumer.end_offsets(tps).items()}
 
     def read(self, since: Mapping[str, int]) -> None:
         """Read the rows committed after these offsets."""
         self._since: dict[str, int] = dict(since)
-        with self._consumer() as (consumer, tps), talking(self._name, "what was written cannot be read"):
+        with self._consumer() as (consumer, tps):
             ends = consumer.end_offsets(tps)
             starts = {tp: int(since.get(str(tp.partition), 0)) for tp in tps}
             left = {tp for tp in tps if ends[tp] > starts[tp]}

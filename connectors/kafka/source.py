@@ -13,7 +13,6 @@ from connectors.kafka.clients import (
     CONNECT_S,
     Brokers,
     Topic,
-    connect,
     import_kafka,
     logger,
     safe_name,
@@ -84,11 +83,10 @@ class KafkaSource(Source):
     is_live = True
 
     def __init__(self, *, servers: str | Sequence[str], topic: str, **options: Any) -> None:
-        kafka = import_kafka()
         self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
         self.name = safe_name(self.servers, topic)
         asked = Options(self.name, options)
-        self._options = own = SourceOptions(asked, topic, kafka.KafkaConsumer.DEFAULT_CONFIG)
+        self._options = own = SourceOptions(asked, topic, import_kafka().KafkaConsumer.DEFAULT_CONFIG)
         self._closed = self._waited = self._stalled = False
         self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
         self._checked = -_ASK_S
@@ -103,8 +101,8 @@ class KafkaSource(Source):
             )
         found = self._find_topic()
         self._id = None if found is None else found.id
-        settings = own.consumer(1 if found is None else len(found.partitions))
-        self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, settings)
+        limits = own.fetch_limits(1 if found is None else len(found.partitions))
+        self._consumer = self._brokers.open("KafkaConsumer", **limits)
         self._cluster = _cluster(self._consumer)
         self._offsets = Offsets(self.name, topic, self._consumer, own)
         self._reader = Reader(self._offsets, self._consumer, own, self._timeout)

@@ -57,8 +57,8 @@ class SourceOptions:
         self.client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
         asked.finish()
 
-    def consumer(self, partitions: int) -> dict[str, Any]:
-        """Return the options of the consumer, with fetch limits for this number of partitions."""
+    def fetch_limits(self, partitions: int) -> dict[str, Any]:
+        """Return the limits of fetches for this number of partitions, unless options set them."""
         return {
             "fetch_max_bytes": max(_LEAST_FETCH, self.batch_bytes),
             "max_partition_fetch_bytes": max(_LEAST_FETCH, min(1 << 20, self.batch_bytes // max(1, partitions))),

@@ -9,8 +9,8 @@ import pytest
 
 from connectors import ConnectorError
 from connectors.errors import UnreachableError
+from connectors.kafka import clients, transactions
 from connectors.kafka import sink as sinks
-from connectors.kafka import transactions
 from connectors.kafka.clients import Topic
 from connectors.kafka.mark import Mark
 from connectors.kafka.sink import KafkaSink
@@ -82,7 +82,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(sinks.Brokers, "find_topic", lambda _, __, topic: (found.get(topic), "c"))
     monkeypatch.setattr(sinks, "largest_record", lambda *_: made.limit)
     monkeypatch.setattr(sinks, "topic_setting", lambda *_: made.policy)
-    monkeypatch.setattr(sinks, "connect", connect)
+    monkeypatch.setattr(clients, "connect", connect)
     monkeypatch.setattr(Mark, "_offsets_there", lambda mark: made.mark() if mark.topic else {})
     monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
     return made
