@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 
 _WEB = ("http://", "https://")
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memory")
@@ -53,8 +53,7 @@ def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     for url in urls:
         path, more = split_url(url)
         if clash := next((name for name in more if query.get(name, more[name]) != more[name]), None):
-            what = f"option `{clash}` holds for all files of the source: give it once"
-            raise ConnectorError(f"{url}: {what}", "value", option=clash)
+            raise OptionError(url, clash, "holds for all files of the source: give it once")
         paths.append(path)
         query |= more
     return paths, query

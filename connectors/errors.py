@@ -42,5 +42,22 @@ class ConnectorError(Exception):
         return without_secrets(super().__str__())
 
 
+class OptionError(ConnectorError):
+    """Raised if an option of a stream is missing or does not fit.
+
+    Parameters
+    ----------
+    name, option
+        Names of the stream and of the option.
+    what
+        The rest of the message, after the name of the option.
+    reason
+        As for `ConnectorError`.
+    """
+
+    def __init__(self, name: str, option: str, what: str, reason: str = "value") -> None:
+        super().__init__(f"{name}: option `{option}` {what}", reason, option=option)
+
+
 class UnreachableError(ConnectorError):
     """Raised if a stream is temporarily unreachable; a retry may succeed."""

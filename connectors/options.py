@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 
 N = TypeVar("N", int, float)
 
@@ -68,7 +68,7 @@ class Options:
         return self._given.pop(key, None)
 
     def _refuse(self, key: str, value: Any, wanted: str) -> ConnectorError:
-        return ConnectorError(f"{self.name}: option `{key}` must be {wanted}, got {value!r}", "value", option=key)
+        return OptionError(self.name, key, f"must be {wanted}, got {value!r}")
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """Return a text option; an empty text counts as absent."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from connectors.columns.cells import shown
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.kafka.values import CONFLUENT, JsonValues, frame_hint
 from connectors.options import Options
 
@@ -24,12 +24,8 @@ class AvroValues(JsonValues):
         path = options.text("schema")
         super().__init__(options)
         if path is None:
-            raise ConnectorError(
-                f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc), or `registry`, the URL "
-                "of a schema registry",
-                "needs",
-                option="schema",
-            )
+            what = "is missing: format=avro needs the file of a schema (.avsc), or `registry`, a URL"
+            raise OptionError(options.name, "schema", what, "needs")
         self._schema = load_avro_schema(options.name, path)
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
@@ -65,11 +61,9 @@ def load_avro_schema(name: str, path: str) -> dict[str, Any]:
     try:
         schema = avro.schema.load_schema(path)
     except Exception as error:  # of many types, for files that are no schema
-        what = f"option `schema`: {path}: {type(error).__name__}: {error}"
-        raise ConnectorError(f"{name}: {what}", "schema", option="schema") from error
+        raise OptionError(name, "schema", f"is {path}: {type(error).__name__}: {error}", "schema") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        message = f"{name}: option `schema`: {path} is not the schema of a record"
-        raise ConnectorError(message, "schema", option="schema")
+        raise OptionError(name, "schema", f"is {path}, which is not the schema of a record", "schema")
     return schema
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, OptionError, UnreachableError
 from connectors.kafka.failures import kinds, passes
 from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
@@ -102,11 +102,7 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
     known = set(defaults) - _OURS
     given = client_file(options.name, path)
     if strange := sorted(set(given) - known):
-        raise ConnectorError(
-            f"{path}: `{strange[0]}` is not a Kafka client option that can be set here",
-            "unknown",
-            option=strange[0],
-        )
+        raise OptionError(str(path), strange[0], "is not one of the Kafka client that can be set here", "unknown")
     given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
     options.allow(known)
     client = {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
@@ -135,8 +131,8 @@ def registry_options(name: str, path: str | None) -> dict[str, Any]:
     strange = sorted(set(found) - _REGISTRY_OPTIONS) if isinstance(found, dict) else [_REGISTRY]
     if strange:
         allowed = ", ".join(sorted(_REGISTRY_OPTIONS))
-        message = f"{path}: `{strange[0]}` is not an option of a schema registry; the table may have {allowed}"
-        raise ConnectorError(message, "unknown", option=strange[0])
+        what = f"is not one of a schema registry; the table may have {allowed}"
+        raise OptionError(str(path), strange[0], what, "unknown")
     return found
 
 
@@ -147,14 +143,11 @@ def _toml(name: str, path: str | None) -> dict[str, Any]:
         with open(path, "rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}", "read", option="client") from error
+        raise OptionError(name, "client", f"is {path}: {error.strerror}", "read") from error
     except (ValueError, RecursionError):
         # The message of the parser may contain a part of the file, such as a secret.
-        raise ConnectorError(
-            f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")',
-            "not TOML",
-            option="client",
-        ) from None
+        what = f'is {path}, which is not TOML (lines as sasl_mechanism = "PLAIN")'
+        raise OptionError(name, "client", what, "not TOML") from None
 
 
 def _typed(name: str, key: str, value: Any, default: Any) -> Any:
@@ -169,7 +162,7 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
         with contextlib.suppress(ValueError, OverflowError):
             number = float(value)
             return int(number) if int(number) == number else number
-        raise ConnectorError(f"{name}: option `{key}` must be a number, got {value!r}", "value", option=key)
+        raise OptionError(name, key, f"must be a number, got {value!r}")
     return value
 
 

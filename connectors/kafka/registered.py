@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from connectors.errors import ConnectorError
+from connectors.errors import OptionError
 from connectors.kafka.avro import AvroValues, load_avro_schema, parse_avro, read_avro
 from connectors.kafka.protobuf import SERIALIZED, check_protobuf, protobuf_reader
 from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
@@ -30,8 +30,7 @@ def value_format(options: Options) -> ValueFormat:
     if not options.has("registry"):
         return _FORMATS[name or "json"](options)
     if name == "csv":
-        what = "option `registry`: schemas are Avro, JSON or Protobuf; remove format=csv"
-        raise ConnectorError(f"{options.name}: {what}", "value", option="registry")
+        raise OptionError(options.name, "registry", "is for Avro, JSON and Protobuf; remove format=csv")
     return RegistryValues(options)
 
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, OptionError, UnreachableError
 from connectors.kafka.clients import registry_options
 from connectors.kafka.security import tls_context
 from connectors.options import Options
 
 USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 """Environment variable with USER:PASSWORD."""
+_WAY = f"set {USER_INFO}, or basic_auth_user_info in the table [schema_registry] of client=FILE.toml"
 _ANSWER_S = 5.0
 _MOST_BYTES = 1 << 24  # of a response
 _MOST_REFERENCES = 1000
@@ -187,24 +188,16 @@ class SchemaRegistry:
         if is_unknown:
             return UnknownSchemaError(f"the schema registry {url} has no {path.split('?')[0]}")
         if code in (401, 403):
-            return ConnectorError(
-                f"{self._name}: the schema registry {url} rejects the credentials (HTTP {code}): set {USER_INFO}, or "
-                "basic_auth_user_info in the table [schema_registry] of client=FILE.toml",
-                "refused",
-                option="registry",
-            )
+            what = f"is {url}, which rejects the credentials (HTTP {code}): {_WAY}"
+            return OptionError(self._name, "registry", what, "refused")
         text = f"{self._name}: the schema registry {url} responds with HTTP {code}"
         if code >= 500 or (code in _TRANSIENT and self._is_known):
             return UnreachableError(text, "no answer", option="registry")
         return ConnectorError(f"{text}; check the URL", "refused", option="registry")
 
     def _strange(self) -> ConnectorError:
-        return ConnectorError(
-            f"{self._name}: option `registry`: {','.join(self._urls)} responds, but not as a schema registry: check "
-            "port and path (Apicurio: /apis/ccompat/v7)",
-            "no registry",
-            option="registry",
-        )
+        what = f"is {','.join(self._urls)}, which responds, but not as a schema registry: check port and path"
+        return OptionError(self._name, "registry", f"{what} (Apicurio: /apis/ccompat/v7)", "no registry")
 
 
 def _says_unknown(error: urllib.error.HTTPError) -> bool:
@@ -232,11 +225,9 @@ def _checked(name: str, url: str) -> str:
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         what = "must be http://HOST:PORT or https://HOST:PORT, with a path if the registry has one"
-        raise ConnectorError(f"{name}: option `registry` {what}", "value", option="registry")
+        raise OptionError(name, "registry", what)
     if "@" in parts.netloc:
-        way = f"set {USER_INFO}, or basic_auth_user_info in the table [schema_registry] of client=FILE.toml"
-        what = f"remove user and password from the URL: {way}"
-        raise ConnectorError(f"{name}: option `registry`: {what}", "address", option="registry")
+        raise OptionError(name, "registry", f"must not contain user and password: {_WAY}", "address")
     return url.rstrip("/")
 
 
@@ -245,13 +236,12 @@ def _authorization(name: str, settings: Mapping[str, Any]) -> dict[str, str]:
     token = settings.get("bearer_auth_token")
     user_info = settings.get("basic_auth_user_info") or os.environ.get(USER_INFO)
     if token and settings.get("basic_auth_user_info"):
-        what = "has both basic_auth_user_info and bearer_auth_token: remove one"
-        raise ConnectorError(f"{name}: the table [schema_registry] of `client` {what}", "value", option="client")
+        what = "has both basic_auth_user_info and bearer_auth_token in the table [schema_registry]: remove one"
+        raise OptionError(name, "client", what)
     if token:
         return {"Authorization": f"Bearer {token}"}
     if not user_info:
         return {}
     if ":" not in str(user_info):
-        what = "credentials of the schema registry must be USER:PASSWORD"
-        raise ConnectorError(f"{name}: {what}", "value", option="basic_auth_user_info")
+        raise OptionError(name, "basic_auth_user_info", "of the schema registry must be USER:PASSWORD")
     return {"Authorization": f"Basic {base64.b64encode(str(user_info).encode()).decode()}"}

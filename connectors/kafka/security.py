@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -41,8 +41,7 @@ def check_settings(name: str, options: Mapping[str, Any]) -> None:
     """Raise ConnectorError for invalid settings, such as missing files or mechanisms."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
-        message = f"{name}: `security_protocol` must be one of {', '.join(PROTOCOLS)}"
-        raise ConnectorError(message, "value", option="security_protocol")
+        raise OptionError(name, "security_protocol", f"must be one of {', '.join(PROTOCOLS)}")
     if protocol.startswith("SASL"):
         _check_mechanism(name, options)
     if protocol.endswith("SSL"):
@@ -54,26 +53,18 @@ def _check_mechanism(name: str, options: Mapping[str, Any]) -> None:
 
     mechanism = str(options.get("sasl_mechanism"))
     if mechanism not in SASL_MECHANISMS:
-        raise ConnectorError(
-            f"{name}: with security_protocol={options['security_protocol']}, `sasl_mechanism` must be one of "
-            f"{', '.join(sorted(SASL_MECHANISMS))}" + (f", not {mechanism!r}" if options.get("sasl_mechanism") else ""),
-            "value",
-            option="sasl_mechanism",
-        )
+        what = f"must be one of {', '.join(sorted(SASL_MECHANISMS))}, not {mechanism!r}"
+        raise OptionError(name, "sasl_mechanism", f"{what}, for security_protocol={options['security_protocol']}")
     package = _PACKAGES.get(mechanism)
     if package is not None and importlib.util.find_spec(package) is None:
         raise ConnectorError(f"{name}: sasl_mechanism={mechanism} needs the package {package}: pip install {package}")
     needed = ["sasl_plain_username", "sasl_plain_password"] if _is_checked(mechanism) else []
     needed += ["sasl_oauth_token_provider"] if mechanism == "OAUTHBEARER" else []
     if missing := [key for key in needed if not options.get(key)]:
-        raise ConnectorError(
-            f"{name}: sasl_mechanism={mechanism} needs `{missing[0]}`, best in a file: client=FILE.toml",
-            "needs",
-            option=missing[0],
-        )
+        what = f"is missing for sasl_mechanism={mechanism}; set it in a file: client=FILE.toml"
+        raise OptionError(name, missing[0], what, "needs")
     if _is_checked(mechanism) and (odd := [key for key in needed if not isinstance(options[key], str)]):
-        message = f"{name}: option `{odd[0]}` must be a text: in a file, in quotes"
-        raise ConnectorError(message, "value", option=odd[0])
+        raise OptionError(name, odd[0], "must be a text: in a file, in quotes")
 
 
 def _is_checked(mechanism: str) -> bool:
@@ -126,10 +117,9 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
             what = "holds no certificate or key that can be read (PEM; is `ssl_password` right?)"
         else:
             what = "holds nothing that can be read (PEM: a text that begins with -----BEGIN)"
-        raise ConnectorError(f"{name}: option `{option}`: {path} {what}", "content", option=option) from None
+        raise OptionError(name, option, f"is {path}, which {what}", "content") from None
     except OSError as error:
-        message = f"{name}: option `{option}`: {path}: {error.strerror or 'cannot be read'}"
-        raise ConnectorError(message, "read", option=option) from None
+        raise OptionError(name, option, f"is {path}: {error.strerror or 'cannot be read'}", "read") from None
 
 
 # Brokers ---------------------------------------------------------------------------------------------------------

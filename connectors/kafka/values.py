@@ -14,7 +14,7 @@ from connectors.columns.envelopes import TOMBSTONES
 from connectors.columns.roles import Roles
 from connectors.columns.strings import LazyStrings
 from connectors.columns.text import Events, Header, TextColumns
-from connectors.errors import ConnectorError
+from connectors.errors import OptionError
 from connectors.events import Batch, Origins, Position
 from connectors.options import Options
 from connectors.text.csv import Dialect
@@ -156,9 +156,7 @@ class CsvValues(ValueFormat):
         self._dialect = Dialect.of(options, ",", single=True)
         roles = Roles.of(options)
         if not any(names):
-            raise ConnectorError(
-                f"{options.name}: format=csv needs `names`, the columns of a record in order", "needs", option="names"
-            )
+            raise OptionError(options.name, "names", "is missing: the columns of a CSV record in order", "needs")
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
@@ -183,8 +181,7 @@ def _prefix_size(options: Options) -> int:
     """Return the size of the prefix of a schema registry, 0 without one."""
     is_framed = options.flag("framed", False) or options.has("registry")
     if options.has("id_bytes") and not is_framed:
-        message = f"{options.name}: option `id_bytes` is for framed=yes and for `registry`"
-        raise ConnectorError(message, "needs", option="id_bytes")
+        raise OptionError(options.name, "id_bytes", "is for framed=yes and for `registry`", "needs")
     size = 1 + int(options.one_of("id_bytes", _ID_BYTES) or _ID_BYTES[0])
     return size if is_framed else 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing
@@ -112,8 +112,8 @@ class PartsSink(FileSink):
     def write(self, table: Results) -> None:
         """Append rows to the current part."""
         if self._by is not None:
-            what = "partition_by needs the times of events: name their column with --time NAME"
-            raise ConnectorError(f"{self.name}: {what}", "no times", option="partition_by")
+            what = "needs the times of events: name their column with --time NAME"
+            raise OptionError(self.name, "partition_by", what, "no times")
         self._check_columns(table)
         self._append("", 0, table)
 

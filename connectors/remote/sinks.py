@@ -12,7 +12,7 @@ from typing import Any
 
 from connectors.addresses import printable
 from connectors.arrow.parquet_sink import ParquetSink
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position
 from connectors.options import Options
 from connectors.outputs.files import TextSink
@@ -35,8 +35,8 @@ def check_options(url: str, options: Options) -> None:
         raise ConnectorError(f"{printable(url)}: {what}", "no sink")
     for name in ("rotate_bytes", "partition_by"):
         if options.has(name):
-            what = f"{name} is for local folders: write to one, and copy its files to the store"
-            raise ConnectorError(f"{printable(url)}: {what}", "unknown", option=name)
+            what = "is for local folders: write to one, and copy its files to the store"
+            raise OptionError(printable(url), name, what, "unknown")
 
 
 class RemoteTextSink(TextSink):

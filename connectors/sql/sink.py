@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns, foreign
@@ -59,7 +59,7 @@ class SqlSink(Sink):
     def __init__(self, url: str, options: Options, setting: Setting) -> None:
         table = options.text("table")
         if table is None:
-            raise ConnectorError(f"{without_user(url)}: name the table with ?table=NAME", "needs", option="table")
+            raise OptionError(without_user(url), "table", "must name the table: ?table=NAME", "needs")
         self.name = f"{without_user(url)}?table={table}"
         self._parts = split_table(table)
         self._table = ".".join(map(quoted, self._parts))

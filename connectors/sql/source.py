@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from connectors.columns.roles import Roles
 from connectors.columns.rows import RowSource
 from connectors.columns.typed import SAMPLE, TypedColumns
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options
 
@@ -120,8 +120,9 @@ class SqlSource(RowSource):
         self._url = url
         table, query = options.text("table"), options.text("query")
         if (table is None) == (query is None):
-            what = "name either a table with ?table=NAME, or a query with ?query=SELECT..."
-            raise ConnectorError(f"{without_user(url)}: {what}", "needs", option="table")
+            raise OptionError(
+                without_user(url), "table", "is needed, or `query`: ?table=NAME or ?query=SELECT...", "needs"
+            )
         self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}\n) AS q"
         self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
         self._cursor = options.names("cursor")
@@ -130,8 +131,7 @@ class SqlSource(RowSource):
         wanted = options.integer("batch_size", BATCH_EVENTS, 1)
         roles = Roles.of(options)
         if self._waits and not self._cursor:
-            what = "at_end=wait needs a cursor: name unique, increasing columns with ?cursor=NAME"
-            raise ConnectorError(f"{self.name}: {what}", "needs", option="cursor")
+            raise OptionError(self.name, "cursor", "must name unique, increasing columns for at_end=wait", "needs")
         roles.hidden += self._cursor
         self._is_decided = self._is_idle = False
         self._last: list[Any] | None = None
@@ -209,13 +209,13 @@ class SqlSource(RowSource):
         names = ",".join(self._cursor)
         values = list(zip(*page.cursors, strict=True))
         if any(None in value for value in page.cursors):
-            what = f"the cursor {names} is NULL in a row after row {self._row}; choose columns without NULL"
-            raise ConnectorError(f"{self.name}: {what}", "cursor", option="cursor")
+            what = f"{names} is NULL in a row after row {self._row}; choose columns without NULL"
+            raise OptionError(self.name, "cursor", what, "cursor")
         before = [] if self._last is None else [tuple(self._last)]
         pairs = pairwise([*before, *values])
         if (tie := next((one for one, other in pairs if one == other), None)) is not None:
-            what = f"two rows have the cursor {names} = {', '.join(map(str, tie))}; choose unique columns"
-            raise ConnectorError(f"{self.name}: {what}", "cursor", option="cursor")
+            what = f"{names} = {', '.join(map(str, tie))} is in two rows; choose unique columns"
+            raise OptionError(self.name, "cursor", what, "cursor")
 
     def _stop_reading(self) -> None:
         """End the query, before its connection is closed."""
@@ -233,8 +233,8 @@ class SqlSource(RowSource):
 
     def _go_to(self, position: Position) -> None:
         if not self._cursor:
-            what = "cannot resume without a cursor: name unique, increasing columns with ?cursor=NAME"
-            raise ConnectorError(f"{self.name}: {what}", "not seekable", option="cursor")
+            what = "must name unique, increasing columns for a resume: ?cursor=NAME"
+            raise OptionError(self.name, "cursor", what, "not seekable")
         self._row, self._last = int(position["row"]), position["cursor"]
         self._is_decided = self._row > 0
         self._columns.restore(position)
