@@ -23,17 +23,16 @@ _PART_ROWS = 1 << 15
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 """A commit of Postgres waits for the disk, also where the server or the user does not ask for it."""
 _BUSY_S = 30.0  # for other processes to unlock an SQLite database
-_INTEGERS = frozenset(("partition", "offset", "line", "row", "element", "event", "number", NUMBER))
-_FLOATS = frozenset(("score", "lag"))
-_FLAGS = frozenset(("alarm",))
+_KINDS = {
+    **dict.fromkeys(("partition", "offset", "line", "row", "element", "event", "number", NUMBER), "integer"),
+    **dict.fromkeys(("score", "lag"), "float"),
+    "alarm": "flag",
+}
 
 
 def kind_of(name: str) -> str:
     """Return the kind of a column: integer, float, flag, or text for labels, keys and nested values."""
-    for kind, names in (("integer", _INTEGERS), ("float", _FLOATS), ("flag", _FLAGS)):
-        if name in names:
-            return kind
-    return "text"
+    return _KINDS.get(name, "text")
 
 
 class SqlSink(Sink):
@@ -270,21 +269,15 @@ class SqliteSink(SqlSink):
         cursor.executemany(f"INSERT INTO {self._table} VALUES ({marks})", zip(*columns.values(), strict=True))
 
 
+_ARROW_TYPES = {"integer": "int64", "float": "float64", "flag": "bool", "text": "string"}
+
+
 class PostgresSink(SqlSink):
     """Write to a table of a Postgres database by COPY."""
 
     types: Mapping[str, str] = {"integer": "bigint", "float": "double precision", "flag": "boolean", "text": "text"}
 
     def _connect(self, url: str, options: Options) -> None:
-        import pyarrow
-
-        self._pa = pyarrow
-        self._kinds = {
-            "integer": pyarrow.int64(),
-            "float": pyarrow.float64(),
-            "flag": pyarrow.bool_(),
-            "text": pyarrow.string(),
-        }
         self._connection = connect(url, options, autocommit=False)
 
     def _make_durable(self) -> None:
@@ -313,7 +306,9 @@ class PostgresSink(SqlSink):
                 raise
 
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
-        arrays = {name: self._pa.array(values, self._kinds[kind_of(name)]) for name, values in columns.items()}
+        import pyarrow
+
+        arrays = {name: pyarrow.array(values, _ARROW_TYPES[kind_of(name)]) for name, values in columns.items()}
         *schema, table = self._parts
         more = {"db_schema_name": schema[0]} if schema else {}
-        cursor.adbc_ingest(table, self._pa.table(arrays), mode="append", **more)
+        cursor.adbc_ingest(table, pyarrow.table(arrays), mode="append", **more)
