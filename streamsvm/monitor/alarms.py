@@ -61,7 +61,7 @@ class ColumnState:
     name
         Name of the column.
     kind
-        "number", "category" or "time"; empty before the bins are chosen.
+        "number", "category", "time", or "empty" for a column without values; "" before the bins are chosen.
     status
         "learning" the reference, "monitored", or "dependent": successive values depend on each other over times as long
         as the reference, or are times, so that only missing values, types, repeats and formats of times are monitored.

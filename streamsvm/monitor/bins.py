@@ -51,8 +51,8 @@ N_EDGES = N_CUTS + 2
 MOST_RELATIONS = 320  # ten columns have 300
 
 
-def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile | None:
-    """Choose the bins of a column; None if it has no values.
+def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile:
+    """Choose the bins of a column.
 
     A column is numeric if it has at least as many numbers as texts.
 
@@ -68,7 +68,7 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile |
     found = numbers[np.isfinite(numbers)]
     strings = [] if texts is None else [text for text in texts.tolist() if text is not None]
     if not strings and not len(found):
-        return None
+        return ColumnProfile(name, "empty", 0)
     if len(strings) > len(found):
         counter = Counter(text for text in strings if len(text) <= _LONGEST)
         top, kind = _by_count(counter), "category"

@@ -28,10 +28,12 @@ from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import (
     BELOW,
     GROUPS,
+    MISSING,
     N_CUTS,
     OTHER,
     REPEATS,
     TOTAL,
+    TYPE,
     UNSEEN,
     ColumnProfile,
     Profile,
@@ -229,7 +231,9 @@ class Columns:
         for c in ended:
             profile = self.profiles[c]
             assert profile is not None
-            self.profiles[c] = with_reference(profile, *self.tally.reference(c))
+            profile = self.profiles[c] = with_reference(profile, *self.tally.reference(c))
+            if profile.kind == "empty" and profile.counts[MISSING] < profile.n_events:  # its first values came later
+                self._learn_anew(c)
         ended_relations = np.flatnonzero(self.relation_tally.learn_until == self.block).tolist()
         for p in ended_relations:
             self.relation_profiles[p] = self._relation(p)
@@ -241,11 +245,8 @@ class Columns:
         kept, name = self.first[c], list(self.names)[c]
         numbers, texts = join_cells(kept)
         profile = fit_bins(name, numbers, texts)
-        if profile is None:
-            if not self.first_from[c]:
-                logger.warning("the monitored column %r has no values in its first %d events", name, len(numbers))
-            self.first[c], self.first_from[c] = [], self.block
-            return
+        if profile.kind == "empty" and not self.first_from[c]:
+            logger.warning("the monitored column %r has no values in its first %d events", name, len(numbers))
         del self.first[c], self.first_from[c]
         self.profiles[c] = profile
         self.bins.put(c, profile)
@@ -285,17 +286,21 @@ class Columns:
             if alarm.kind == "relation":
                 continue
             c = self.names[alarm.column]
-            self.profiles[c] = None
-            self.bins.put(c, None)
-            self.first[c], self.first_from[c] = [], self.block
-            self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
-            self.tally.accept_all(c)
+            self._learn_anew(c)
             self.watches.clear(slice(3 * c, 3 * c + 3))
             self._forget_relations(np.flatnonzero((self.relations >> 1 == c).any(axis=1)))
         for p in again:
             if self.relation_profiles[p] is not None:
                 self.relation_tally.begin(p, self.block, self.n_blocks)
                 self.relation_watches.clear(p)
+
+    def _learn_anew(self, c: int) -> None:
+        """Begin the reference of a column anew."""
+        self.profiles[c] = None
+        self.bins.put(c, None)
+        self.first[c], self.first_from[c] = [], self.block
+        self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
+        self.tally.accept_all(c)
 
     def _forget_relations(self, relations: Ints) -> None:
         """Forget the references of relations until their columns have bins."""
@@ -318,6 +323,8 @@ class Columns:
             self.tally.high[:, c, TOTAL], self.tally.low[:, c, BELOW : REPEATS + 1] = math.inf, -math.inf
             self.tally.low[:, c, TOTAL] = -math.inf
         for c, profile in zip(known, profiles, strict=True):
+            if profile.kind == "empty":  # values of any type raise one alarm, because fewer are missing
+                self.tally.high[:, c, TYPE] = math.inf
             if profile.kind == "category":  # the events that chose the values had these
                 self.tally.high[:, c, [i for i in range(N_CUTS) if not profile.counts[i]]] = math.inf
         self.tally.low[:, fixed, :REPEATS], self.tally.high[:, fixed, :REPEATS] = -math.inf, math.inf

@@ -36,7 +36,7 @@ class ColumnProfile:
     name
         Name of the column.
     kind
-        "number", "category" or "time", for texts that are dates or times.
+        "number", "category", "time" for texts that are dates or times, or "empty" for a column without values.
     n_events
         Number of events of the reference.
     cuts
@@ -103,7 +103,7 @@ class ColumnProfile:
         kind, n_events = given["kind"], whole(given["n_events"], least)
         counts = np.array([real(count, -1e300) for count in given["counts"]])
         design = _design(given["design"], n_groups=4)
-        if kind not in ("number", "category", "time") or counts.shape != (WIDTH,):
+        if kind not in ("number", "category", "time", "empty") or counts.shape != (WIDTH,):
             raise ArchiveError(f"column {given['name']!r} has kind {kind!r} and {len(counts)} counts, not {WIDTH}")
         if not ((counts[:TOTAL] >= 0.0) & (counts[:TOTAL] <= n_events)).all():
             raise ArchiveError(f"column {given['name']!r} has counts below 0 or above {n_events}")

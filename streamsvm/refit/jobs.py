@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO, Any
 
-import numpy as np
-
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
@@ -235,7 +233,7 @@ class _Worker:
     def _introduce(self, solver: Solver | None) -> None:
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # the next call reports an ended process
-            _write(self._process.stdin, solver)
+            _send(self._process.stdin, solver)
 
     def end(self) -> None:
         """Kill the process."""
@@ -259,8 +257,8 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _write(self._process.stdin, (solver, task))
-            found = _read(self._process.stdout)[1]()
+            _send(self._process.stdin, (solver, task))
+            found = pickle.load(self._process.stdout)
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
         if isinstance(found, BaseException):
@@ -317,25 +315,11 @@ def get_ready(solver: Solver) -> None:
             _turn.release()
 
 
-def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write the import path, which the message may need, and the message, without a copy of its arrays."""
-    buffers: list[pickle.PickleBuffer] = []
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
-    arrays = [buffer.raw() for buffer in buffers]  # a copy would hold the interpreter's lock
-    pickle.dump((sys.path, content, [array.nbytes for array in arrays]), pipe)
-    for array in arrays:
-        pipe.write(array)
+def _send(pipe: IO[bytes], message: Any) -> None:
+    """Write the import path, which the message may need, and the message."""
+    pickle.dump(sys.path, pipe)
+    pickle.dump(message, pipe, pickle.HIGHEST_PROTOCOL)  # `dumps` would copy all arrays at once
     pipe.flush()
-
-
-def _read(pipe: IO[bytes]) -> tuple[list[str], Callable[[], Any]]:
-    """Return the import path and a function that returns the message."""
-    path, content, lengths = pickle.load(pipe)
-    buffers = [np.empty(length, np.uint8) for length in lengths]
-    for buffer in buffers:
-        if pipe.readinto(buffer) < len(buffer):  # type: ignore[attr-defined]
-            raise EOFError
-    return path, lambda: pickle.loads(content, buffers=buffers)
 
 
 def main() -> None:
@@ -353,29 +337,33 @@ def _serve() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # solvers may print
     warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # expected in windows
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
-    sys.path, question = questions.get()
     with suppress(Exception):  # reported when a task comes
-        question().warm_up()
+        questions.get().warm_up()
     answers.write(_READY)
     answers.flush()
     while True:
         found: Any
-        sys.path, question = questions.get()
+        solver, task = questions.get()
         try:
-            solver, task = question()
             found = solver.solve(task)
         except (Exception, SystemExit) as error:  # sent to the other process
             found = error
         try:
-            _write(answers, found)
+            content = pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            _write(answers, RuntimeError(f"{found!r} cannot be sent: {error}"))
+            content = pickle.dumps(RuntimeError(f"{found!r} cannot be sent: {error}"))
+        answers.write(content)
+        answers.flush()
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Queue the questions, and exit when the other process ends."""
+    """Queue the questions, and exit when the other process ends or a question cannot be read."""
     while True:
         try:
-            questions.put(_read(sys.stdin.buffer))
-        except (EOFError, pickle.UnpicklingError):
+            sys.path = pickle.load(sys.stdin.buffer)
+            questions.put(pickle.load(sys.stdin.buffer))
+        except EOFError:
             os._exit(0)
+        except Exception as error:
+            print(f"a question of a refit cannot be read: {error!r}", file=sys.stderr, flush=True)
+            os._exit(1)

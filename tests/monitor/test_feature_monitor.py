@@ -393,7 +393,28 @@ def test_a_named_column_without_values_is_reported(caplog):
     monitor = FeatureMonitor(reference=256, columns=["size", "wight"])
     monitor.learn_many({"size": np.arange(256.0), "weight": np.arange(256.0)})
     assert "wight" in caplog.text
-    assert [(state.name, state.status) for state in monitor.columns()][1] == ("wight", "learning")
+    assert [(state.name, state.kind, state.status) for state in monitor.columns()][1] == ("wight", "empty", "monitored")
+
+
+@pytest.mark.parametrize("values", [np.arange(256.0), np.array(["a", "b"] * 128, object), np.full(256, np.inf)])
+def test_values_in_a_column_that_was_empty_raise_one_alarm(values, tmp_path):
+    monitor = FeatureMonitor(reference=512, columns=["size"])
+    monitor.learn_many({"size": np.full(1024, np.nan)})
+    assert monitor.alarms == []
+    monitor.profile().save(tmp_path / "profile")
+    of_profile = FeatureMonitor(reference=Profile.load(tmp_path / "profile"))
+    for own in (monitor, of_profile):
+        own.learn_many({"size": values})
+        assert [(alarm.column, alarm.kind, alarm.since) for alarm in own.alarms] == [
+            ("size", "missing", own.n_events - 256)
+        ]
+
+
+def test_a_column_whose_values_come_late_in_the_reference_learns_from_the_next_events():
+    monitor = FeatureMonitor(reference=512, columns=["size"])
+    monitor.learn_many({"size": np.where(np.arange(2048) < 400, np.nan, np.arange(2048.0) % 7)})
+    [state] = monitor.columns()
+    assert (state.kind, state.status, monitor.alarms) == ("number", "monitored", [])
 
 
 def test_columns_are_chosen_by_name_or_are_the_first_thousand():
