@@ -88,8 +88,9 @@ class Options:
         return self._take(key)
 
     def seconds(self, key: str, default: float) -> float:
-        """Return a non-negative number of seconds."""
-        return self._number(key, default, float, 0.0, "a number of seconds, 0 or more")
+        """Return a non-negative number of seconds, such as 0.5 or 0.5s."""
+        wanted = "a number of seconds, 0 or more"
+        return self._number(key, default, lambda value: float(str(value).removesuffix("s")), 0.0, wanted)
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a yes/no option."""

@@ -215,6 +215,8 @@ class Decoder:
 
     def prepare(self, records: Sequence[Any]) -> bool:
         """Get the schemas of records. Return False to try again a little later."""
+        if self._values.registry is None:
+            return True
         return self._values.prepare([record.value for record in records if not self._oddity(record)])
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:

@@ -127,7 +127,7 @@ class SqlSource(RowSource):
         self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
         self._cursor = options.names("cursor")
         self._waits = options.one_of("at_end", ("stop", "wait")) == "wait"
-        self._poll = self._poll_of(options)
+        self._poll = options.seconds("poll", POLL_S)
         wanted = options.integer("batch_size", BATCH_EVENTS, 1)
         roles = Roles.of(options)
         if self._waits and not self._cursor:
@@ -141,12 +141,6 @@ class SqlSource(RowSource):
     @property
     def _place(self) -> str:
         return f" after row {self._row}" if self._row else ""
-
-    def _poll_of(self, options: Options) -> float:
-        text = options.text("poll")
-        if text is None:
-            return POLL_S
-        return Options(options.name, {"poll": text.removesuffix("s")}).seconds("poll", POLL_S)
 
     @abstractmethod
     def _opened(self, options: Options, roles: Roles) -> TypedColumns:
