@@ -16,7 +16,7 @@ from streamsvm import (
 )
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
-from tests.learners import knowledge, ring
+from tests.learners import knowledge, looped, ring
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
@@ -39,8 +39,7 @@ EVENTS = ROWS.to_dict("records")
 
 def learned(make):
     model = make()
-    for x, y in zip(EVENTS, Y.tolist(), strict=True):
-        model.learn_one(x, y)
+    looped(model, EVENTS, Y)
     return model
 
 

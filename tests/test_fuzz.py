@@ -54,27 +54,6 @@ def test_counts_that_no_labels_can_have_are_refused():
             DecidingClassifier.from_state(header, arrays | {"counts": np.array([3, count])})
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "value"),
-    [
-        (CPMClassifier, "rows.count", 0.5),
-        (CPMClassifier, "rows.began", 1e6),
-        (CPMClassifier, "rows.due", -1.0),
-        (CPMClassifier, "classes.scale", 0.0),
-        (StreamSVMClassifier, "rows.began", 1e6),
-    ],
-)
-def test_numbers_that_no_stream_can_have_left_are_refused(make, name, value):
-    model = make()
-    model.learn_many(*ring(60))
-    header, arrays = model.state()
-    assert make.from_state(header, arrays).n_events_learned == 60
-    changed = arrays[name].copy()
-    changed.flat[0] = value
-    with raises(ArchiveError, reason="content"):
-        make.from_state(header, arrays | {name: changed})
-
-
 def history() -> Any:
     """Return the state of a history of one sample."""
     model, history = BSGDClassifier(), History()

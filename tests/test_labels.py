@@ -60,6 +60,8 @@ def test_an_event_that_waits_is_not_answered_by_no_label(model):
             pl.DataFrame({"y": LABELS}),
             pl.LazyFrame({"y": LABELS}),
             pa.table({"y": LABELS}),
+            pa.table({"y": LABELS}).to_reader(),
+            pa.chunked_array([LABELS]),
             np.array(LABELS)[:, None],
             np.array([(label,) for label in LABELS], [("y", "U1")]),
             pd.Series(LABELS, dtype="category"),

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
@@ -123,13 +122,6 @@ def test_refused_labels_change_nothing(labels, classes):
     with pytest.raises((TypeError, ValueError)):
         model.partial_fit(X[300:], labels, classes)
     np.testing.assert_array_equal(model.predict_proba(X), before)
-
-
-def test_sparse_rows_may_be_of_any_format():
-    rows = scipy.sparse.coo_matrix(np.where(np.abs(X) < 0.5, 0.0, X))
-    model = StreamClassifier(LOW).fit(rows, Y)
-    assert model.n_features_in_ == 3
-    np.testing.assert_array_equal(model.predict(rows), model.predict(rows.tocsc()))
 
 
 def test_parameters_of_the_learner_are_searched():

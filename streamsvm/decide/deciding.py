@@ -182,7 +182,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
             If rows cannot be learned; no row has been learned then.
         """
         model: Any = self.model
-        y = list(y) if isinstance(y, Iterator) else y
+        y = labels_of(y) if isinstance(y, Iterator) else y  # such as an Arrow reader
         counts = Counter(coded_labels(y))
         for label in counts:
             check_label(label)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -12,12 +10,9 @@ from sklearn.svm import SVC
 
 from simulations.papers.linear_time import LinearTime
 from streamsvm import SampledCuts
-from streamsvm.batch.sampled_cuts.cuts import Cuts, solve_dual
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
-from streamsvm.batch.sampled_cuts.losses import differences, most_violated
-from streamsvm.models import ArchiveError, KernelExpansion, LinearModel
-from tests.choices import each_choice
-from tests.errors import raises
+from streamsvm.batch.sampled_cuts.losses import most_violated
+from streamsvm.models import KernelExpansion
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 
@@ -95,75 +90,11 @@ def test_scores_are_sums_of_kernel_values(d):
     np.testing.assert_allclose(kernel.restore(rows), X, rtol=1e-6)
 
 
-def test_the_small_program_is_solved_from_any_warm_start():
-    rng = np.random.default_rng(0)
-    n, most = 25, 3.0
-    D = 0.3 * rng.normal(size=(n, 15)) + rng.normal(size=15) * 0.2
-    G, h = D @ D.T, rng.random(n)
-    alpha = np.zeros(n)
-    for k in range(1, n + 1):
-        slack = solve_dual(G[:k, :k], h[:k], alpha[:k], most, 1e-9, 1e-9)
-        assert alpha.min() >= 0.0
-        assert alpha.sum() <= most * (1 + 1e-9)
-        gradient = h[:k] - G[:k, :k] @ alpha[:k]
-        assert gradient.max() <= slack + 1e-6
-        np.testing.assert_allclose(gradient[alpha[:k] > 0.0], slack, atol=1e-6)
-    import cvxpy
-
-    a = cvxpy.Variable(n)
-    best = cvxpy.Problem(
-        cvxpy.Maximize(h @ a - 0.5 * cvxpy.sum_squares(D.T @ a)), [a >= 0, cvxpy.sum(a) <= most]
-    ).solve(solver=cvxpy.CLARABEL)
-    assert h @ alpha - 0.5 * alpha @ G @ alpha == pytest.approx(best, rel=1e-6)
-
-
 COSTS = {
     "binary": np.array([[0.0, 1.0], [3.0, 0.0]]),
     "classes": 1.0 - np.eye(3),
     "costs": np.array([[0.0, 1.0, 2.0], [0.5, 0.0, 0.0], [4.0, 1.0, 0.0]]),
 }
-
-
-@each_choice(("cost", COSTS.values()), ("seed", range(3)))
-def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, seed):
-    rng = np.random.default_rng(seed)
-    n, n_classes = (8, 2) if len(cost) == 2 else (6, 3)
-    n_outputs = 1 if n_classes == 2 else n_classes
-    codes, K = rng.integers(n_classes, size=n), rng.normal(size=(n, n))
-    K = K @ K.T
-    w = rng.normal(size=(n_outputs, n)) * 0.3  # coefficients of f over the n rows
-    scores = w @ K
-
-    def bound(labels):
-        """Return offset - w . D of the cut of a labelling, by definition."""
-        chosen = cost[codes, labels]
-        D = differences(codes, labels, np.full(n, 1.0 / n), n_outputs).astype(float).T
-        return chosen.mean() - np.einsum("ci,ij,cj->", w, K, D)
-
-    best = max(bound(np.array(labels)) for labels in itertools.product(range(n_classes), repeat=n))
-    found = most_violated(scores, codes, cost)
-    assert bound(found.labels) == pytest.approx(best, abs=1e-5)
-    assert found.losses.mean() == pytest.approx(best, abs=1e-5)
-
-
-def test_cuts_that_are_dropped_stay_in_the_average():
-    rng = np.random.default_rng(0)
-    kernel = GaussianKernel(0.3, np.zeros(2))
-    cuts = Cuts(5.0, kernel, 1, 2, 1e-9)
-    expected = np.zeros(40)
-    rows = kernel.prepare(rng.normal(size=(40, 2)))
-    for t in range(40):
-        row, a = rows[[t]], np.ones((1, 1), np.float32)
-        cuts.add(rng.random(), row, np.array([t]), a, np.append(cuts.scores(row)[:, 0, 0].astype(float), 1.0))
-        cuts.solve()
-        np.add.at(expected, cuts.indices[: cuts.n], (t + 1) * cuts.alpha[: cuts.n])
-        if t in (15, 30):
-            cuts.drop(cuts.idle[: cuts.n] > 0)
-            assert 0 < cuts.n < t
-    indices, coefs = cuts.expansion(True)
-    found = np.zeros(40)
-    found[indices] = coefs[:, 0]
-    np.testing.assert_allclose(found, expected / (40.0 * 41.0 / 2.0), rtol=1e-5, atol=1e-9)
 
 
 # The solver ------------------------------------------------------------------------------------------------------
@@ -281,8 +212,6 @@ def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
     mine = model.decision_function(X)
     np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, mine, atol=1e-3 * np.abs(mine).max())
     assert np.mean(loaded.predict(X) == model.predict(X)) > 0.995
-    with raises(ArchiveError, reason="class", named="LinearModel"):
-        LinearModel.load(tmp_path / "model")
 
 
 def test_a_projection_is_the_nearest_function_on_its_landmarks():

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-import streamsvm
 from streamsvm import CPMClassifier, SmoothedNewton
 from streamsvm.batch.matrix import as_matrix
 from streamsvm.batch.smoothed_newton import kernels
-from streamsvm.models import ArchiveError, LinearModel
+from streamsvm.models import LinearModel
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
@@ -198,22 +197,12 @@ def test_a_model_to_start_from_saves_iterations():
     model = SmoothedNewton(0.01, tol=1e-5).fit(X, y)
     started = SmoothedNewton(0.01, tol=1e-5, init=model.model_).fit(X, y)
     assert started.n_iter_ < model.n_iter_
-    np.testing.assert_allclose(started.coef_, model.coef_, atol=1e-2)
+    assert started.certificate_ <= 1e-5 * started.objective_
+    assert started.objective_ == pytest.approx(model.objective_, rel=2e-5)
     with raises(ParameterError, parameter="init"):
         SmoothedNewton(init=model.model_).fit(X[:, :4], y)
     with raises(TypeError, parameter="init"):
         SmoothedNewton(init=model.coef_).fit(X, y)
-
-
-@pytest.mark.parametrize("l2", [0.0, 1e-3])
-def test_starts_from_larger_penalties_reach_the_solutions_of_separate_fits(l2):
-    X, y = problem(200, 20)
-    start = None
-    for l1 in np.geomspace(0.5, 0.01, 4):
-        model = SmoothedNewton(l2, l1, tol=1e-5, init=start).fit(X, y)
-        start = model.model_
-        assert model.certificate_ <= 1e-5 * model.objective_
-        assert model.objective_ == pytest.approx(SmoothedNewton(l2, l1, tol=1e-5).fit(X, y).objective_, rel=2e-5)
 
 
 def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
@@ -230,11 +219,6 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
     learner = CPMClassifier(n_faces=1, scaling="none")
     learner.adopt(model.polytopes())
     assert learner.predict_many(X).tolist() == estimator.predict(X).tolist()
-    with raises(ArchiveError, reason="class", named="streamsvm.models.LinearModel.load"):
-        streamsvm.load(tmp_path / "model.safetensors")
-    CPMClassifier().save(tmp_path / "other.safetensors")
-    with raises(ArchiveError, reason="class", named="LinearModel"):
-        LinearModel.load(tmp_path / "other.safetensors")
     with raises(ValueError, named=(2, 3)):
         LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
 

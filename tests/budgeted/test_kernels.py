@@ -145,20 +145,6 @@ def test_pairs_are_compared_by_nearly_what_they_lose():
         assert found / (1.0 + found) == pytest.approx(least, rel=0.3, abs=1e-5)
 
 
-def test_refined_point_is_within_one_percent_at_any_angle():
-    table = merging.table()
-    rng = np.random.default_rng(4)
-    worst = 0.0
-    for share, kappa in random_pairs(200, seed=5):
-        cosine = rng.random()
-        ratio, log_kappa = min(share / (1.0 - share), 1e4), math.log(kappa)
-        h = merging.refine(merging.look_up(table, share, kappa), ratio, cosine, log_kappa)
-        best = exact_loss(ratio, cosine, log_kappa)
-        if best > 1e-9:
-            worst = max(worst, degradation(h, ratio, cosine, log_kappa) / best - 1.0)
-    assert worst < 0.01
-
-
 # Merging ----------------------------------------------------------------------------------------------------------
 
 
@@ -431,15 +417,6 @@ def test_gamma_follows_the_data():
     model = BSGDClassifier(scaling="none")
     model.learn_many(X, y.tolist())
     assert arrays_of(model)["gamma_now"] == pytest.approx(1.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
-
-
-def test_slots_without_a_vector_have_no_coefficients():
-    X, y = blobs(2_000, 4, 5, seed=16)
-    model = BSGDClassifier(budget=25, absorb=1.0, heads=(("hinge", 0.2), ("log", 0.1)), merges=5)
-    model.learn_many(X, y.tolist())
-    n = model.n_support_vectors
-    assert 20 < n <= 25
-    assert (arrays_of(model)["coefs"][:, :, n:] == 0.0).all()
 
 
 @pytest.mark.parametrize(("accuracy", "brings"), [(1.0, True), (0.9, False)])

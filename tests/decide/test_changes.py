@@ -13,6 +13,7 @@ from streamsvm.decide.changes import Spread, moved_values
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Growing
 from tests.errors import raises
+from tests.learners import looped
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
@@ -71,14 +72,12 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
     rows, labels = stream(210, late=False)
     later = stream(210, late=True, seed=1)
     loop, batch = make(), make()
-    for x, y in zip(rows, labels, strict=True):
-        loop.learn_one(x, y)
+    looped(loop, rows, labels)
     batch.test_then_train(rows, labels)
     assert loop.moment() == batch.moment()
     loop.save(tmp_path / "then")
     then = loop.moment()
-    for x, y in zip(*later, strict=True):
-        loop.learn_one(x, y)
+    looped(loop, *later)
     resumed = streamsvm.load(tmp_path / "then")
     assert resumed.moment() == then
     resumed.learn_many(*later)
@@ -87,13 +86,6 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
     assert resumed.changes(streamsvm.load(tmp_path / "then")) == told
     with raises(ParameterError, parameter="since"):
         streamsvm.load(tmp_path / "then").changes(loop)
-
-
-def test_what_came_since_is_what_is_left_of_all() -> None:
-    values = np.random.default_rng(0).normal(2.0, 3.0, 100) ** 2
-    early, late, both = (Spread(float(len(v)), v.mean(), v.std()) for v in (values[:30], values[30:], values))
-    found = both.since(early)
-    assert (found.n, found.mean, found.deviation) == pytest.approx((late.n, late.mean, late.deviation))
 
 
 @pytest.mark.parametrize("value", [0.422915, 1e9 / 3.0, 0.0])

@@ -84,11 +84,6 @@ def test_sets_that_hardly_ever_miss_are_kept_before_and_after_their_first_label(
         np.testing.assert_array_equal(again.of(proba), sets.of(proba))
 
 
-def test_rows_without_a_code_are_refused():
-    with raises(ValueError, named="3 rows"):
-        ConformalSets().run(np.full((3, 2), 0.5), np.zeros(2, np.int64))
-
-
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_coverage_is_kept_through_sudden_drift_where_a_fixed_threshold_loses_it(coverage):
     proba, codes = stream(9_000, 4)

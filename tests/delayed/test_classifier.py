@@ -111,18 +111,6 @@ def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
         DelayedClassifier(CPMClassifier(), wait=wait)
 
 
-def test_labels_that_come_first_wait_and_those_that_come_late_are_not_learned() -> None:
-    model = DelayedClassifier(CPMClassifier(), wait=timedelta(seconds=10))
-    model.learn_one("early", "a", time=0)
-    model.predict_one({"x": 1.0}, key="early", time=1)
-    model.predict_one({"x": 2.0}, key="late", time=2)
-    model.learn_one("late", "b", time=13)
-    assert model.model.classes_ == ["a"]
-    assert model.counts["answered"] == 1
-    assert model.counts["late"] == 1
-    assert model.n_pending == 0
-
-
 @pytest.mark.parametrize("model", [CPMClassifier, naive_bayes.GaussianNB])
 def test_probabilities_know_nothing_of_a_label_that_precedes_its_event(model: Any) -> None:
     delayed = DelayedClassifier(model())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -228,22 +226,6 @@ def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
         model.run_batch(X[300:], y[300:], memories=memory, apart=np.array([1]))
         states.append(snapshot(model))
     assert states[0] == states[1]
-
-
-def test_predictions_are_recorded_without_zeros_missing_values_and_unknown_columns():
-    model = StreamSVMClassifier(effort="low")
-    model.learn_many(np.ones((2, 5)), [0, 1])
-
-    def key(x):
-        """Return the key of the record of a prediction."""
-        predicting = copy.deepcopy(model)
-        predicting.predict_many([x])
-        keys = arrays_of(predicting)["autocorrelation.keys"]
-        return keys[keys != 0.0].item()
-
-    found = key({0: 1.5, 1: 0.0, 2: np.nan, 3: -2.0, 4: -0.0})
-    assert found == key({9: 7.0, 0: 1.5, 3: -2.0}) == float(int(found)) < 2.0**52
-    assert len({found, key({4: 1.5, 1: -2.0}), key({0: 1.5}), key({0: 1.5, 3: 2.0})}) == 4
 
 
 def test_an_autocorrelation_that_ends_is_not_heard_any_more_at_once():

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm import DecidingClassifier, DelayedClassifier, KeyedClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.delayed.models import is_own
+from streamsvm import DecidingClassifier, KeyedClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest, OnDemand
@@ -151,16 +150,6 @@ def test_refits_are_not_made_twice():
         RefitClassifier(blend(refit="newton"))
     with raises(TypeError, parameter="model"):
         KeyedClassifier(blend(**COSTS))
-
-
-def test_labels_may_come_later(settings):
-    late = DelayedClassifier(blend(**settings))
-    assert is_own(late.model)
-    for i, x in enumerate(ROWS[:30]):
-        late.predict_one(x, key=i)
-        if i >= 10:
-            late.learn_one(i - 10, bool(Y[i - 10]))
-    assert late.model.n_events_learned == 20
 
 
 def test_an_archive_of_parts_around_something_else_is_refused():

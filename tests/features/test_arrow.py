@@ -101,16 +101,6 @@ def test_results_are_of_the_kind_of_the_rows(kind: str, library: type) -> None:
     assert isinstance(model.predict_proba_many(KINDS[kind](COMMON)), library)
 
 
-def test_labels_may_be_arrow_data() -> None:
-    models = [CPMClassifier(), CPMClassifier(), CPMClassifier()]
-    column = pa.table({"y": LABELS})
-    for model, y in zip(models, (LABELS, column["y"], column.to_reader()), strict=True):
-        model.learn_many(TABLE, y)
-    first, *others = (model.proba_array(TABLE) for model in models)
-    for other in others:
-        np.testing.assert_array_equal(first, other)
-
-
 @pytest.mark.parametrize("kind", ["Table", "RecordBatch", "__arrow_c_stream__", "polars", "LazyFrame"])
 def test_a_column_of_floats_is_not_copied(kind: str) -> None:
     table = TABLE.select(["x"])

@@ -373,18 +373,6 @@ def test_categories_that_turn_into_identifiers_are_left_out():
     assert len(space) < 200
 
 
-def test_a_name_declared_to_be_categories_is_never_left_out(caplog):
-    strings = [f"id-{i}" for i in range(1000)]
-    space = FeatureSpace(10_000, categories=("a",))
-    assert all(strings_of(space, strings))
-    late = FeatureSpace(10_000)
-    strings_of(late, strings)
-    late.texts.keep(["a"])
-    assert strings_of(late, strings) == [True] * 1000
-    assert (late.left_out, len(late)) == ({}, 1000)
-    assert len(caplog.records) == 1
-
-
 def test_predicted_events_do_not_count():
     space = FeatureSpace(10_000)
     for i in range(1000):

@@ -92,9 +92,7 @@ def test_what_is_kept_continues_bit_for_bit(make, tmp_path):
     others += [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
     model.learn_many(events[130:], y[130:])
     for other in others:
-        for x, label in zip(events[130:], y[130:], strict=True):
-            other.predict_one(x)
-            other.learn_one(x, label)
+        looped(other, events[130:], y[130:])
         assert_same_knowledge(other, model)
         other.learn_one({"new": 1.0}, "new")
         assert len(other.classes_) == len(model.classes_) + 1

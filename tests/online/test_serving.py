@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -86,6 +88,23 @@ def together(*tasks: Callable[[], None]) -> None:
         raise raised[0]
 
 
+def meanwhile(learn: Callable[[], None], ask: Callable[[], None]) -> None:
+    """Learn in one thread. Ask in four others until it ends."""
+    done = threading.Event()
+
+    def learn_to_the_end() -> None:
+        try:
+            learn()
+        finally:
+            done.set()
+
+    def ask_until_then() -> None:
+        while not done.is_set():
+            ask()
+
+    together(learn_to_the_end, *[ask_until_then] * 4)
+
+
 def ways(model: Any) -> list[Callable[[dict[str, Any]], Any]]:
     """All ways to predict an event."""
     found = [model.predict_one, model.predict_proba_one]
@@ -118,7 +137,7 @@ def test_many_threads_get_their_own_answers(kind):
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_who_is_asked_meanwhile_learns_the_same(kind):
     """New columns, categories and classes make the memory move. Rows and single events are learned."""
-    stream, asked, done = events(240, seed=2), events(30, seed=3), threading.Event()
+    stream, asked = events(240, seed=2), events(30, seed=3)
     for i, x in enumerate(stream):
         x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 120 else {})}
     labels = [f"{label(x)}{i // 40}" for i, x in enumerate(stream)]
@@ -130,46 +149,34 @@ def test_who_is_asked_meanwhile_learns_the_same(kind):
             for x, y in zip(stream[i + 10 : i + 20], labels[i + 10 : i + 20], strict=True):
                 model.learn_one(x, y)
 
-    def learn_served() -> None:
-        try:
-            learn(served)
-        finally:
-            done.set()
-
     def ask() -> None:
-        while not done.is_set():
-            for x in asked:
-                assert served.predict_one(x) in {None, *labels}
-                shares = served.predict_proba_one(x)
-                assert not shares or sum(shares.values()) == pytest.approx(1.0)
-            assert len(served.predict_many(asked)) == len(asked)
+        for x in asked:
+            assert served.predict_one(x) in {None, *labels}
+            shares = served.predict_proba_one(x)
+            assert not shares or sum(shares.values()) == pytest.approx(1.0)
+        assert len(served.predict_many(asked)) == len(asked)
 
     learn(alone)
-    together(learn_served, *[ask] * 4)
+    meanwhile(lambda: learn(served), ask)
     assert knowledge(served) == knowledge(alone)
 
 
 def test_plain_events_learned_by_one_thread_are_as_learned_alone():
     stream = [{name: x[name] for name in ("p", "r", "s")} for x in events(600, seed=4)]
-    labels, asked, done = list(map(label, stream)), stream[:50], threading.Event()
+    labels, asked = list(map(label, stream)), stream[:50]
     alone, served = (RefitClassifier(CPMClassifier(), "newton", trigger=Every(500), delay=64) for _ in range(2))
-    for x, y in zip(stream, labels, strict=True):
-        alone.learn_one(x, y)
 
-    def learn() -> None:
-        try:
-            for x, y in zip(stream, labels, strict=True):
-                served.learn_one(x, y)
-        finally:
-            done.set()
+    def learn(model: Any) -> None:
+        for x, y in zip(stream, labels, strict=True):
+            model.learn_one(x, y)
 
     def ask() -> None:
-        while not done.is_set():
-            for x in asked:
-                served.predict_proba_one(x)
-                served.predict_one(x)
+        for x in asked:
+            served.predict_proba_one(x)
+            served.predict_one(x)
 
-    together(learn, *[ask] * 3)
+    learn(alone)
+    meanwhile(lambda: learn(served), ask)
     assert knowledge(served.model) == knowledge(alone.model)
     assert served.predict_many(asked).tolist() == alone.predict_many(asked).tolist()
 
@@ -188,9 +195,6 @@ def test_labels_that_come_by_key_from_several_threads_are_all_learned():
 
 
 def test_a_copy_has_a_lock_of_its_own():
-    import copy
-    import pickle
-
     for kind in EVERYONE:
         model = trained(kind, 50)
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -86,17 +86,6 @@ def test_several_faces_learn_what_one_cannot():
     assert right[8][10_000:].mean() > 0.85
 
 
-@pytest.mark.parametrize("scaling", ["standard", "decayed", "rank"])
-def test_a_drift_is_followed(scaling):
-    rng = np.random.default_rng(13)
-    X = rng.normal(size=(12_000, 4))
-    y = np.where(np.arange(12_000) < 6000, X[:, 0] > X[:, 1], X[:, 0] < X[:, 1])
-    right = CPMClassifier(scaling=scaling, horizon=1000).test_then_train(X, y.tolist()) == y
-    assert right[4000:6000].mean() > 0.93
-    assert right[6000:6100].mean() < 0.7
-    assert right[9000:].mean() > 0.93
-
-
 # River pipelines --------------------------------------------------------------------------------------------------
 
 

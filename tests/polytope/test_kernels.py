@@ -222,15 +222,6 @@ def test_fit_scales_rows_by_the_statistics_of_all():
     assert scaler.scale[2] == 0.0
 
 
-def test_draws_are_uniform_and_repeat():
-    state = np.array([7], np.uint64)
-    draws = [draw(state, 10) for _ in range(5_000)]
-    assert np.bincount(draws).min() > 420
-    assert len(np.bincount(draws)) == 10
-    again = np.array([7], np.uint64)
-    assert draws[:100] == [draw(again, 10) for _ in range(100)]
-
-
 # Optimisations ---------------------------------------------------------------------------------------------------
 
 

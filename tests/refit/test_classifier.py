@@ -34,7 +34,6 @@ from streamsvm.refit import (
     Adaptive,
     Every,
     EveryTime,
-    FirstOf,
     Growing,
     Latest,
     OnDemand,
@@ -74,12 +73,14 @@ def cheap(solver: Any = "newton", learner: Any = None, **settings: Any) -> Refit
     return RefitClassifier(learner or BSGDClassifier(budget=20), solver, **(own | settings))
 
 
-def in_parts(model: Any, X: Any, y: list[Any], cuts: tuple[int, ...]) -> tuple[list[Any], Rows]:
+def in_parts(model: Any, X: Any, y: list[Any], cuts: tuple[int, ...], times: Any = None) -> tuple[list[Any], Rows]:
     """Return the predictions of a model, in batches."""
     found: list[Any] = []
     probabilities = []
     for a, b in zip((0, *cuts), (*cuts, len(y)), strict=True):
-        predicted, proba = model.test_then_train(X[a:b], y[a:b], proba=True)
+        predicted, proba = model.test_then_train(
+            X[a:b], y[a:b], proba=True, times=times if times is None else times[a:b]
+        )
         found += predicted.tolist()
         probabilities.append(proba)
     widest = max(proba.shape[1] for proba in probabilities)
@@ -146,42 +147,33 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize(
-    ("learner", "solver"), [("blend", "newton"), ("cpm", "bcd"), ("cpm", "trees"), ("bsgd", "cuts")]
+    ("learner", "solver", "settings"),
+    [
+        ("blend", "newton", TWICE),
+        ("cpm", "bcd", TWICE),
+        ("cpm", "trees", TWICE),
+        ("bsgd", "cuts", TWICE),
+        pytest.param("bsgd", "newton", {"trigger": EveryTime(200.0), "window": Since(150.0)}, id="time"),
+        pytest.param("bsgd", "newton", {"trigger": OnDrift(drift.ADWIN(delta=0.6), gather=100)}, id="drift"),
+        pytest.param("bsgd", "newton", {"trigger": Every(150), "window": Adaptive(300)}, id="adaptive"),
+    ],
 )
-def test_batches_cut_anywhere_are_a_loop(learner, solver):
+def test_batches_cut_anywhere_are_a_loop(learner, solver, settings):
     X, y = events(600)
-    whole, parts, loop = (cheap(solver, LEARNERS[learner](), **TWICE) for _ in range(3))
-    predicted, proba = whole.test_then_train(X, y, proba=True)
-    assert [refit["outcome"] for refit in whole.refits] == ["votes", "votes"]
-    assert in_parts(parts, X, y, (1, 40, 271, 500))[0] == predicted.tolist()
+    y, times = y[:300] + y[299::-1], np.arange(600.0)  # labels that are independent of their rows
+    whole, parts, loop = (cheap(solver, LEARNERS[learner](), **settings) for _ in range(3))
+    predicted, proba = whole.test_then_train(X, y, times=times, proba=True)
+    assert {refit["outcome"] for refit in whole.refits} == {"votes"}
+    assert in_parts(parts, X, y, (1, 40, 271, 500), times)[0] == predicted.tolist()
     shares, found = [], []
-    for x, label in zip(dicts(X), y, strict=True):
+    for x, label, moment in zip(dicts(X), y, times.tolist(), strict=True):
         shares.append(loop.predict_proba_one(x))
         found.append(loop.predict_one(x))
-        loop.learn_one(x, label)
+        loop.learn_one(x, label, time=moment)
     assert found == predicted.tolist()
     np.testing.assert_array_equal([[share.get(c, 0.0) for c in whole.classes_] for share in shares], proba)
     assert_same_refits(whole, loop)
     np.testing.assert_array_equal(whole.predict_proba_many(X[:50]), parts.predict_proba_many(X[:50]))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({"trigger": EveryTime(200.0), "window": Since(150.0)}, id="time"),
-        pytest.param({"trigger": OnDrift(drift.ADWIN(delta=0.6), gather=100)}, id="drift"),
-        pytest.param({"trigger": FirstOf(Every(150), EveryTime(200.0)), "window": Adaptive(300)}, id="adaptive"),
-    ],
-)
-def test_what_depends_on_times_and_errors_is_the_same_too(settings):
-    X, y = events(600)
-    y = y[:300] + y[299::-1]  # labels that are independent of their rows
-    times = np.arange(600.0)
-    whole, loop = cheap(**settings), cheap(**settings)
-    predicted = whole.test_then_train(X, y, times=times).tolist()
-    assert whole.refits
-    assert looped(loop, X, y, time=times.tolist()) == predicted
-    assert_same_refits(whole, loop)
 
 
 def test_sparse_rows_late_columns_and_strings():

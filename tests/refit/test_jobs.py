@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -12,11 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from streamsvm.refit import jobs
 from streamsvm.refit.jobs import Job, Refit, _Worker
-from streamsvm.refit.solvers import SOLVERS, solver_of
+from streamsvm.refit.solvers import solver_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = """
@@ -198,12 +196,6 @@ def test_a_solver_ends_by_itself_when_the_program_is_killed(killed, folder):
 def test_when_the_program_exits_a_thread_comes_to_its_end_and_a_process_is_ended(exited, folder):
     assert (folder / "ended False" / "done").exists()  # otherwise compiled code is unloaded while in use
     assert not is_there(int((folder / "ended True" / "begun").read_text()))
-
-
-@pytest.mark.parametrize("solver", [*SOLVERS, LogisticRegression()], ids=str)
-def test_solvers_of_the_package_can_be_sent_to_a_process(solver):
-    sent = solver_of(solver)
-    assert pickle.loads(pickle.dumps(sent)).name == sent.name
 
 
 def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
