@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,12 @@ def _run(
         prepare()
     sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # it would be truncated
     sys.exit(main())
+
+
+def wait_for(found: Callable[[], Any], what: str = "it", seconds: float = 60.0) -> Any:
+    """Wait until a function returns a true value, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+    return value

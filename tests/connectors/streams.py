@@ -69,15 +69,19 @@ def labels(url: str, **options: Any) -> list[Any]:
 
 
 def resumed_everywhere(source: Any, *sizes: int, step: int = 1, **options: Any) -> list[Batch]:
-    """Return the batches of a stream. Check that resuming after any of them gives the same, in batches of any size."""
-    whole = list(open_source(source, batch_size=step, **options))
+    """Return the batches of a stream. Check that resuming at any position gives the same, in batches of any size."""
+    first = open_source(source, batch_size=step, **options)
+    positions, whole = [first.position], list[Batch]()
+    for batch in first:
+        whole.append(batch)
+        positions.append(batch.position)
+    first.close()
     for size in sizes or (1, 3, 1024):
-        for i, batch in enumerate(whole):
+        for i, position in enumerate(positions):
             rest = open_source(source, batch_size=size, **options)
-            rest.seek(json.loads(json.dumps(batch.position)))
-            assert told(rest) == told(whole[i + 1 :])
+            rest.seek(json.loads(json.dumps(position)))
+            assert told(rest) == told(whole[i:])
             rest.close()
-    assert told(open_source(source, batch_size=1024, **options)) == told(whole)
     return whole
 
 

@@ -13,9 +13,6 @@ import pytest
 from streamsvm.keyed import moved
 from streamsvm.keyed.topics import Growth
 from streamsvm.models.archive import read_archive
-from streamsvm.run import Run, RunConfig
-from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.standing import Report
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.faults.test_keyed import Copy, Topic
 
@@ -86,20 +83,3 @@ def test_keys_that_move_are_followed_whatever_the_time(ahead: float, tmp_path: P
         copy = Copy(topic, tmp_path / "copy.sqlite", stack)
         topic.store({(0, b"key"): b"state"}, {0: 1})
         assert copy.find(1, b"key", None) == b"state"
-
-
-@pytest.mark.parametrize("name", CLOCKS)
-def test_the_age_of_a_checkpoint_is_not_negative_and_not_of_days(name: str, tmp_path: Path) -> None:
-    ages: list[float] = []
-
-    def observe(report: Report, _: object) -> None:
-        lines = [line.split() for line in text_of_report(report).decode().splitlines()]
-        ages.extend(float(line[-1]) for line in lines if line[0].startswith("streamsvm_checkpoint_age_seconds"))
-
-    SCENARIOS["csv"].prepare(tmp_path / "run")
-    given = {"source": "in.csv?batch_size=5", "label": "y", "model": "cpm", "checkpoint": "check"}
-    with contextlib.chdir(tmp_path / "run"), clocks(name):
-        Run(RunConfig(**given, checkpoint_every=5), [observe]).start()
-    assert len(ages) > 5
-    assert min(ages) >= 0
-    assert max(ages) < 60 or name == "the machine sleeps for days"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import signal
 import time
 import zlib
 from pathlib import Path
@@ -97,10 +96,7 @@ def test_a_filled_topic_of_a_million_records(broker, topic, tmp_path):
     arguments = [*kafka, "--out", f"kafka://{broker}/{outs['killed']}"]
     for share in sorted(dice.uniform(0.02, 0.95) for _ in range(KILLS)):
         with Run(*arguments, cwd=folders["killed"]) as run:
-            while not run.over and marked(broker, source, outs["killed"]) < share * N:
-                time.sleep(0.02)
-            run.send_signal(signal.SIGKILL)
-            kills += run.wait() == -signal.SIGKILL
+            kills += run.killed_when(lambda share=share: marked(broker, source, outs["killed"]) >= share * N)
     with Run(*arguments, cwd=folders["killed"]) as run:
         assert run.wait(3600) == 0, run.log
     killed = time.monotonic() - began

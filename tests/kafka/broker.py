@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 POM = Path(__file__).with_name("pom.xml")
 READY_S = 60.0
@@ -289,36 +289,35 @@ def cluster_id() -> str:
     return name
 
 
+@contextlib.contextmanager
+def admin(addresses: str, **options: Any) -> Iterator[Any]:
+    """A client for changes of a cluster."""
+    from kafka import KafkaAdminClient
+
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=addresses.split(","), **options)) as client:
+        yield client
+
+
 def answers(address: str) -> bool:
     """Return whether a broker knows its cluster and can store offsets."""
-    from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, KafkaError, ValueError):
         with socket.create_connection((host, int(port)), timeout=1):
             pass
-        admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=5000, request_timeout_ms=5000)
-        try:
-            return bool(admin.describe_cluster()["brokers"])
-        finally:
-            admin.close()
+        with admin(address, bootstrap_timeout_ms=5000, request_timeout_ms=5000) as client:
+            return bool(client.describe_cluster()["brokers"])
     return False
 
 
 def in_sync(addresses: str) -> bool:
     """Return whether all replicas of each partition are in sync."""
-    from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
-    with contextlib.suppress(KafkaError):
-        admin = KafkaAdminClient(bootstrap_servers=addresses.split(","), request_timeout_ms=5000)
-        try:
-            topics = admin.describe_topics()
-            partitions = [partition for topic in topics for partition in topic["partitions"]]
-            return all(set(each["isr_nodes"]) == set(each["replica_nodes"]) for each in partitions)
-        finally:
-            admin.close()
+    with contextlib.suppress(KafkaError), admin(addresses, request_timeout_ms=5000) as client:
+        partitions = [partition for topic in client.describe_topics() for partition in topic["partitions"]]
+        return all(set(each["isr_nodes"]) == set(each["replica_nodes"]) for each in partitions)
     return False
 
 
@@ -344,7 +343,7 @@ def jars() -> Path:
     if "java" in missing or (missing and not folder.is_dir()):
         raise NoBroker(f"a Kafka broker needs {' and '.join(missing)}: install Java 17 and Maven")
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "lock"):
+    with locked(cache / "lock"):
         if not folder.is_dir():
             _fetch(folder)
     return folder
@@ -361,7 +360,7 @@ def _fetch(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     with open(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -386,17 +385,11 @@ def main() -> None:
 
 def make_topics(address: str, *names: str, partitions: int = 3, copies: int = 1, **configs: str) -> None:
     """Create topics, and wait until they are available."""
-    from kafka import KafkaAdminClient
-
-    admin = KafkaAdminClient(bootstrap_servers=address.split(","))
-    try:
-        of = {"num_partitions": partitions, "replication_factor": copies, "configs": configs}
-        wanted = dict.fromkeys(names, of)
-        if wanted:
-            admin.create_topics(wanted)
-            admin.wait_for_topics(list(names))
-    finally:
-        admin.close()
+    of = {"num_partitions": partitions, "replication_factor": copies, "configs": configs}
+    if names:
+        with admin(address) as client:
+            client.create_topics(dict.fromkeys(names, of))
+            client.wait_for_topics(list(names))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,26 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
-import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.commands import Command, completed
+from tests.kafka import broker as starter
 
 Make = Callable[..., str]
-
-
-def _broker_module() -> ModuleType:
-    """The broker starter is a separate program and not a test."""
-    spec = importlib.util.spec_from_file_location("streamsvm_broker", Path(__file__).with_name("broker.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-starter = _broker_module()
 
 
 LOGINS = {"me": "hunter2", "poor": "hunter4"}
@@ -85,7 +72,7 @@ _LISTENERS = ("address", "password", "secured", "tls", "certificate", "key")
 def shared(folder: Path) -> Iterator[Any]:
     """A broker for all test processes. The first starts it and waits until the last has finished."""
     place, own, me = folder / "broker.json", None, folder / f"broker-user-{os.getpid()}"
-    with lock(folder):
+    with starter.locked(folder / "broker.lock"):
         if not place.exists():
             own = start_broker(logins=LOGINS if shutil.which("openssl") else None)
             place.write_text(json.dumps({name: str(getattr(own, name)) for name in _LISTENERS if hasattr(own, name)}))
@@ -95,19 +82,12 @@ def shared(folder: Path) -> Iterator[Any]:
     finally:
         me.unlink()
         while own is not None:
-            with lock(folder):
+            with starter.locked(folder / "broker.lock"):
                 if not list(folder.glob("broker-user-*")):
                     place.unlink()
                     own.close()
                     own = None
             time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    with (folder / "broker.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -116,15 +96,21 @@ def broker(started: Any) -> str:
     return os.environ["STREAMSVM_KAFKA"] if started is None else started.address
 
 
-@pytest.fixture
-def secured(started: Any, tmp_path: Path) -> str:
-    """The address of the shared broker with TLS and a password, which are in `client.toml`."""
+@pytest.fixture(scope="session")
+def listeners(started: Any) -> Any:
+    """The shared broker with listeners that require a password or TLS."""
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
-    lines = {"security_protocol": "SASL_SSL", "ssl_cafile": started.certificate, "sasl_mechanism": "PLAIN"}
+    return started
+
+
+@pytest.fixture
+def secured(listeners: Any, tmp_path: Path) -> str:
+    """The address of the shared broker with TLS and a password, which are in `client.toml`."""
+    lines = {"security_protocol": "SASL_SSL", "ssl_cafile": listeners.certificate, "sasl_mechanism": "PLAIN"}
     lines |= {"sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
     (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
-    return started.secured
+    return str(listeners.secured)
 
 
 @pytest.fixture
@@ -189,6 +175,21 @@ class Run(Command):
     def over(self) -> bool:
         return self.poll() is not None
 
+    def until(self, what: Callable[[], Any], seconds: float = 120.0) -> None:
+        """Wait until a condition holds, while the run goes on."""
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert not self.over, self.log
+            assert time.monotonic() < deadline, f"nothing happened:\n{self.log}"
+            time.sleep(0.1)
+
+    def killed_when(self, what: Callable[[], Any]) -> bool:
+        """Kill the run when a condition holds. Return whether it was still running."""
+        while not self.over and not what():
+            time.sleep(0.02)
+        self.send_signal(signal.SIGKILL)
+        return self.wait() == -signal.SIGKILL
+
     def wait(self, timeout: float | None = 120.0) -> int:
         """Return the exit code."""
         try:
@@ -205,13 +206,21 @@ def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
         return run.log
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line to its end."""
+def command_fixture(name: str, **defaults: Any) -> Any:
+    """A fixture that runs a command to its end, with this exit code."""
 
-    def call(
-        *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any
-    ) -> subprocess.CompletedProcess[str]:
-        return completed("run", *arguments, cwd=cwd, timeout=timeout, **how)
+    @pytest.fixture
+    def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+        def call(
+            *arguments: Any, code: int = 0, cwd: Path = tmp_path, timeout: float = 60, **how: Any
+        ) -> subprocess.CompletedProcess[str]:
+            done = completed(name, *arguments, cwd=cwd, timeout=timeout, **defaults | how)
+            assert done.returncode == code, done.stderr
+            return done
 
-    return call
+        return call
+
+    return run
+
+
+run = command_fixture("run")

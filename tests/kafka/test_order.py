@@ -31,15 +31,6 @@ def places(order):
     return [(record.partition, record.offset) for record in order]
 
 
-@given(PARTITIONS)
-def test_all_at_once(times):
-    partitions = records(times)
-    order = TimeOrder(range(len(partitions)))
-    for p, some in enumerate(partitions):
-        order.add(p, some)
-    assert places(order.take(ended=range(len(partitions)))) == places(by_heads(partitions))
-
-
 @given(PARTITIONS, st.randoms(use_true_random=False))
 def test_in_whatever_pieces_records_arrive(times, dice):
     partitions = records(times)

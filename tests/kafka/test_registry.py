@@ -9,11 +9,9 @@ import json
 import signal
 import struct
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ import pytest
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.registered import RegistryValues, value_format
 from connectors.kafka.schemas import USER_INFO
-from connectors.kafka.values import CsvValues
 from connectors.options import Options
+from tests.connectors.web import listening
 from tests.errors import raises
 from tests.kafka.conftest import Run, fill, ran, read
 
@@ -61,7 +59,7 @@ class Registry:
         self.asked: list[str] = []
         self.credentials: str | None = None
         self.status, self.types, self.location = 200, b'["JSON", "PROTOBUF", "AVRO"]', ""
-        self.port = 0
+        self.port, self._listening = 0, contextlib.ExitStack()
         self.start()
 
     @property
@@ -69,18 +67,7 @@ class Registry:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(handler) -> None:
-                self.answer(handler)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        ThreadingHTTPServer.allow_reuse_address = True
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self.port = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        self.port = self._listening.enter_context(listening(self.answer, self.port))
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         path = handler.path.split("?")[0]
@@ -101,9 +88,7 @@ class Registry:
         handler.wfile.write(body)
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._listening.close()
 
     def add(self, number: int, schema: Any, kind: str | None = None, **more: Any) -> None:
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -122,8 +107,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     made.add(4, 'syntax = "proto3"; message P { double x = 1; }', "PROTOBUF")
     made.add(5, '{"type": "record"}')
     yield made
-    with contextlib.suppress(Exception):
-        made.stop()
+    made.stop()
 
 
 def framed(number: int, body: bytes, size: int = 4) -> bytes:
@@ -356,12 +340,6 @@ def test_options_that_do_not_fit_are_refused(registry: Registry, tmp_path: Path)
         values_of(registry, client=str(tmp_path / "client.toml"))
 
 
-def test_frames_are_named_with_the_option_that_reads_them() -> None:
-    for values in (value_format(Options("t", {})), CsvValues(Options("t", {"names": "a,b"}))):
-        (reason,) = values.read([OLD]).bad.values()
-        assert "registry=URL" in reason
-
-
 def records(n: int, first: int = 0) -> list[tuple[int, Any, Any, int]]:
     given = []
     for i in range(first, first + n):
@@ -375,31 +353,6 @@ def records(n: int, first: int = 0) -> list[tuple[int, Any, Any, int]]:
 
 
 @pytest.mark.slow
-def test_runs_that_are_killed_give_the_same_model(broker: str, topic: Any, registry: Registry, tmp_path: Path) -> None:
-    source = topic("events", partitions=2)
-    fill(broker, source, [*records(1000), (0, b"k", framed(99, b"\0"), 1_750_000_009_000)])
-    url = f"kafka://{broker}/{source}?registry={registry.url}&batch_size=50&max_poll_records=400"
-    options = ("--label", "y", "--model", "cpm", "--at-end", "stop", "--quiet")
-    ran(url, *options, "--save", "whole", "--out", "whole.csv", cwd=tmp_path)
-    kept = ("--checkpoint", "check", "--checkpoint-every", "100", "--save", "model", "--out", "out.csv")
-    with Run(url, *options, *kept, cwd=tmp_path) as run:
-        deadline = time.monotonic() + 60
-        while not run.over and lines_of(tmp_path / "out.csv") < 300 and time.monotonic() < deadline:
-            time.sleep(0.002)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    ran(url, *options, *kept, cwd=tmp_path)
-    for one, other in (("model", "whole"), ("out.csv", "whole.csv")):
-        assert (tmp_path / one).read_bytes() == (tmp_path / other).read_bytes()
-    (letter,) = (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
-    assert "schema id 99" in json.loads(letter)["reason"]
-
-
-def lines_of(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-@pytest.mark.slow
 def test_a_run_waits_for_a_registry_that_is_down(broker: str, topic: Any, registry: Registry, tmp_path: Path) -> None:
     source, out = topic("events", partitions=2), topic("out", partitions=1)
     fill(broker, source, [one for one in records(90) if one[2][4] == 1])
@@ -410,20 +363,12 @@ def test_a_run_waits_for_a_registry_that_is_down(broker: str, topic: Any, regist
     assert registry.url in said
     registry.start()
     with Run(url, *arguments, cwd=tmp_path) as run:
-        wait_for(lambda: len(read(broker, out)) == 60, run)
+        run.until(lambda: len(read(broker, out)) == 60)
         registry.stop()
         fill(broker, source, [one for one in records(90, 90) if one[2][4] == 2])
-        wait_for(lambda: "no schema registry available" in run.log, run)
+        run.until(lambda: "no schema registry available" in run.log)
         registry.start()
-        wait_for(lambda: len(read(broker, out)) == 90, run)
+        run.until(lambda: len(read(broker, out)) == 90)
         run.send_signal(signal.SIGTERM)
         assert run.wait() == 143, run.log
     assert "rejected" not in run.log
-
-
-def wait_for(what: Any, run: Run) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert not run.over, run.log
-        assert time.monotonic() < deadline, run.log
-        time.sleep(0.1)

@@ -11,6 +11,7 @@ import pytest
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource
 from tests.errors import raises
+from tests.kafka.broker import admin
 from tests.kafka.conftest import LOGINS, fill, ran, read
 
 RIGHTS = {
@@ -26,11 +27,9 @@ WHO |= {"sasl_plain_username": "poor", "sasl_plain_password": LOGINS["poor"]}
 
 
 @pytest.fixture
-def place(started):
+def place(listeners):
     """The address that requires a login."""
-    if started is None or not hasattr(started, "password"):
-        pytest.skip("needs openssl, and a broker of its own")
-    return started.password
+    return listeners.password
 
 
 @pytest.fixture
@@ -43,26 +42,17 @@ def topics(broker, topic):
 
 def allow(broker, topics, *rights):
     """Grant the user these permissions and no others."""
-    from kafka import KafkaAdminClient
-    from kafka.admin import (
-        ACL,
-        ACLFilter,
-        ACLOperation,
-        ACLPermissionType,
-        ACLResourcePatternType,
-        ResourcePattern,
-        ResourcePatternFilter,
-        ResourceType,
-    )
+    from kafka import admin as of
 
-    anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
-    all_ = ACLFilter("User:poor", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    kinds, operations, types = of.ResourceType, of.ACLOperation, of.ACLPermissionType
+    anything = of.ResourcePatternFilter(kinds.ANY, None, of.ACLResourcePatternType.ANY)
+    all_ = of.ACLFilter("User:poor", None, operations.ANY, types.ANY, anything)
     wanted = {(kind, name.format(**topics), operation) for kind, name, operation in map(RIGHTS.__getitem__, rights)}
     acls = [
-        ACL("User:poor", "*", ACLOperation[o], ACLPermissionType.ALLOW, ResourcePattern(ResourceType[kind], name))
+        of.ACL("User:poor", "*", operations[o], types.ALLOW, of.ResourcePattern(kinds[kind], name))
         for kind, name, o in wanted
     ]
-    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+    with admin(broker) as client:
         client.delete_acls([all_])
         client.create_acls(acls)
         deadline = time.monotonic() + 60
@@ -93,6 +83,16 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
     assert len(read(broker, topics["out"])) == 570
 
 
+@contextlib.contextmanager
+def opened(place, topics, **options):
+    """A sink that this user writes."""
+    with (
+        contextlib.closing(KafkaSource(servers=place, topic=topics["source"], **WHO)) as source,
+        contextlib.closing(open_sink(f"kafka://{place}/{topics['out']}", source=source, **WHO, **options)) as sink,
+    ):
+        yield sink
+
+
 @pytest.mark.parametrize(
     ("without", "named"),
     [
@@ -104,15 +104,7 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
 )
 def test_a_right_that_lacks_is_named(broker, topics, place, without, named):
     allow(broker, topics, *set(RIGHTS) - {without})
-    with raises(ConnectorError, named=named):
-        write_one(place, topics)
-
-
-def write_one(place, topics):
-    with (
-        contextlib.closing(KafkaSource(servers=place, topic=topics["source"], **WHO)) as source,
-        contextlib.closing(open_sink(f"kafka://{place}/{topics['out']}", source=source, **WHO)) as sink,
-    ):
+    with raises(ConnectorError, named=named), opened(place, topics) as sink:
         sink.write({"partition": [0], "offset": [0], "prediction": ["UP"]})
         sink.flush()
 
@@ -120,13 +112,8 @@ def write_one(place, topics):
 def test_a_topic_that_takes_less_without_the_right_to_ask_how_much(broker, topic, topics, place):
     topics["out"] = topic("out", 1, **{"max.message.bytes": "9000"})
     allow(broker, topics, *RIGHTS)
-    with (
-        contextlib.closing(KafkaSource(servers=place, topic=topics["source"], **WHO)) as source,
-        contextlib.closing(
-            open_sink(f"kafka://{place}/{topics['out']}?max_request_size=20000", source=source, **WHO)
-        ) as sink,
-    ):
-        rejected = []
+    rejected = []
+    with opened(place, topics, max_request_size=20_000) as sink:
         sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])
         sink.write({"partition": [0] * 3, "offset": [0, 1, 2], "prediction": ["UP", "long" * 50_000, "long" * 4000]})
         sink.flush()

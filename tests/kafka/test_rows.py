@@ -226,12 +226,15 @@ def test_a_topic_that_sends_no_records_is_unreachable(cluster, monkeypatch):
 
 
 def test_what_sinks_share(cluster):
-    sink = opened(commit_interval="1")
-    beside = opened("dead", Setting(beside=sink), commit_interval="1")
+    options = {"commit_interval": "1", "sasl_plain_password": "hunter2"}
+    sink = opened(**options)
+    beside = opened("dead", Setting(beside=sink), **options)
     assert beside._transactions is sink._transactions
     assert set(sink._transactions.limits.by_topic) == {"out", "dead"}
-    with raises(ConnectorError, reason="differs", option="commit_interval"):
-        opened("dead", Setting(beside=sink), commit_interval="2")
+    for other in ({"commit_interval": "2"}, {"sasl_plain_password": "hunter3"}):
+        with raises(ConnectorError, reason="differs", option=next(iter(other))) as caught:
+            opened("dead", Setting(beside=sink), **options | other)
+        assert "hunter" not in str(caught.value)
     sink.close()
     beside.close()
     assert (len(cluster.producers), cluster.n_left) == (0, 0)
@@ -242,6 +245,8 @@ def test_sinks_that_cannot_be_opened(cluster, monkeypatch):
         opened("nowhere")
     with raises(ConnectorError, reason="unknown", option="linger"):
         opened(linger="5")
+    with raises(ConnectorError, reason="value", option="commit_interval"):
+        opened(commit_interval="-1")
     monkeypatch.setattr(Events, "cluster", "another")
     with raises(ConnectorError, reason="cluster"):
         opened(setting=Setting(source=Events()))
@@ -249,15 +254,3 @@ def test_sinks_that_cannot_be_opened(cluster, monkeypatch):
     assert not sink.can_rewind
     with raises(ConnectorError, reason="not seekable"):
         sink.rewind({"mark": {}})
-
-
-def test_options_of_transactions(cluster):
-    sink = opened(commit_interval="0.5", broker_timeout="7", mark="trust")
-    made = sink._transactions
-    assert (made._interval_s, made._timeout.seconds, made.starting.seconds) == (0.5, 7.0, 7.0)
-    assert (made.mark._trust, made.mark.group) == ("trust", "group")
-    assert made.brokers.client["bootstrap_timeout_ms"] == 7000
-    plain = KafkaSink(servers="b:9092", topic="out", setting=Setting(source=Events()))._transactions
-    assert (plain._interval_s, plain._timeout.seconds, plain.starting.seconds) == (0.01, float("inf"), 30.0)
-    assert (plain.identity, plain.mark.group, plain.mark._trust) == ("streamsvm.in.out", "streamsvm.in.out", "check")
-    assert KafkaSink(servers="b:9092", topic="out")._transactions.identity == "streamsvm.out"

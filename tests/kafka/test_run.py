@@ -111,10 +111,8 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     to = [("--reference", "512", "--alerts", f"kafka://{broker}/{alert}") for alert in alerts]
     ran_here("run", *arguments(broker, source, outs[0], deads[0], *to[0], *end, N), cwd=plain, check=True)
     with Run(*arguments(broker, source, outs[1], deads[1], *to[1], *end, 100), cwd=broken) as run:
-        while not run.over and not (marked(broker, source, outs[1]) >= 0.4 * N and is_refitting(broken)):
-            time.sleep(0.05)
-        run.send_signal(signal.SIGKILL)
-        assert run.wait() == -signal.SIGKILL, "the process was too quick to be killed"
+        is_due = run.killed_when(lambda: marked(broker, source, outs[1]) >= 0.4 * N and is_refitting(broken))
+        assert is_due, "the process was too quick to be killed"
     assert is_refitting(broken), "no window was being solved"
     ran_here("run", *arguments(broker, source, outs[1], deads[1], *to[1], *end, 5000), cwd=broken, check=True)
     found = [[json.loads(record.value) for record in read(broker, alert)] for alert in alerts]
@@ -154,7 +152,7 @@ def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, to
         raise AssertionError(run.log)
 
     with Run(*asked, cwd=first) as old:
-        wait_for((first / "check" / "checkpoint.safetensors").exists, old)
+        old.until((first / "check" / "checkpoint.safetensors").exists)
         more_until(lambda: marked(broker, source, out) > 200, old)
         old.send_signal(signal.SIGSTOP)
         shutil.copytree(first / "check", second / "check")
@@ -165,19 +163,11 @@ def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, to
             more_until(lambda: old.over, new)
             assert old.wait() == 1, old.log
             assert "fenced off" in old.log
-            wait_for(lambda: marked(broker, source, out) >= n, new)
+            new.until(lambda: marked(broker, source, out) >= n)
             new.send_signal(signal.SIGTERM)
             assert new.wait() == 143, new.log
     kept = results(second, broker, out, dead)
     assert len(kept["out"]) + len(kept["dead"]) == n
-
-
-def wait_for(what: Any, run: Run, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert not run.over, run.log
-        assert time.monotonic() < deadline, f"nothing happened:\n{run.log}"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +197,11 @@ def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
             more = ("--set", "broker-timeout=3") if name == "patient" else ()
             runs[name] = stack.enter_context(Run(*given[name], *more, cwd=folders[name]))
         for name, run in runs.items():
-            wait_for(lambda name=name: marked(address, *topics_of(name)[:2]) > 500, run)
+            run.until(lambda name=name: marked(address, *topics_of(name)[:2]) > 500)
         mortal.kill()
         runs["asked"].send_signal(signal.SIGTERM)
         codes = {name: runs[name].wait() for name in ("asked", "patient")}
-        wait_for(lambda: "no broker available" in runs["waits"].log, runs["waits"])  # a warning, despite --quiet
+        runs["waits"].until(lambda: "no broker available" in runs["waits"].log)  # a warning, despite --quiet
         mortal.start()
         yield SimpleNamespace(broker=mortal, rows=rows, folders=folders, given=given, runs=runs, codes=codes)
 
@@ -223,7 +213,7 @@ def topics_of(name: str) -> list[str]:
 def test_a_broker_that_dies_and_comes_back(outage):
     address, run = outage.broker.address, outage.runs["waits"]
     fill(address, "waits-in", outage.rows[N // 2 :])
-    wait_for(lambda: marked(address, "waits-in", "waits-out") >= N, run)
+    run.until(lambda: marked(address, "waits-in", "waits-out") >= N)
     run.send_signal(signal.SIGTERM)
     assert run.wait() == 143, run.log
     assert "Traceback" not in run.log
@@ -258,8 +248,8 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
             asked = arguments(mortal.address, *topics, "--checkpoint-every", "0.1s" if n == 3000 else "1000")
             runs[name] = stack.enter_context(Run(*asked, cwd=tmp_path / name))
         still = [f"still-{each}" for each in topics_of("reads")]
-        wait_for(lambda: marked(mortal.address, *still[:2]) == 500, runs["reads"])
-        wait_for(lambda: marked(mortal.address, "still-writes-in", "still-writes-out") > 100, runs["writes"])
+        runs["reads"].until(lambda: marked(mortal.address, *still[:2]) == 500)
+        runs["writes"].until(lambda: marked(mortal.address, "still-writes-in", "still-writes-out") > 100)
         mortal.freeze()
         try:
             time.sleep(1.0)
@@ -289,24 +279,12 @@ def test_brokers_that_are_away_for_longer_than_asked(outage):
     assert len(kept["out"]) + len(kept["dead"]) == N
 
 
-def test_sigterm_ends_a_live_run_with_all_in_order(broker, topic, tmp_path):
-    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
-    fill(broker, source, stream(2000))
-    with Run(*arguments(broker, source, out, dead), cwd=tmp_path) as run:
-        wait_for(lambda: marked(broker, source, out) == 2000, run)
-        run.send_signal(signal.SIGTERM)
-        assert run.wait() == 143, run.log
-    kept = results(tmp_path, broker, out, dead)
-    assert kept["summary"]["ended"] == "stopped"
-    assert len(kept["out"]) + len(kept["dead"]) == 2000
-
-
 def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(500))
     asked = arguments(broker, source, out, dead, "--checkpoint-every", "1000000")
     with Run(*asked, cwd=tmp_path) as run:
-        wait_for(lambda: marked(broker, source, out) == 500, run)
+        run.until(lambda: marked(broker, source, out) == 500)
     ran(*asked, "--at-end", "stop", cwd=tmp_path)
     kept = results(tmp_path, broker, out, dead)
     assert len(kept["out"]) + len(kept["dead"]) == 500
@@ -354,14 +332,11 @@ def test_events_to_a_file_and_a_file_to_a_topic(broker, topic, run, tmp_path):
     source, out = topic("events"), topic("out")
     fill(broker, source, stream(300))
     done = run(f"kafka://{broker}/{source}", "--at-end", "stop", "--label", "y", *MODEL, "--out", "out.jsonl")
-    assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert set(lines[0]) == {"partition", "offset", "key", "prediction", "score", "label"}
     done = run("out.jsonl", "--label", "label", "--set", "key=key", *MODEL, "--out", f"kafka://{broker}/{out}")
-    assert done.returncode == 0, done.stderr
     assert len(read(broker, out)) == len(lines)
-    done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c")
-    assert done.returncode == 2
+    done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c", code=2)
     assert "cannot undo writes" in done.stderr
 
 
@@ -386,13 +361,10 @@ def test_max_events_and_then_more(broker, topic, tmp_path):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("kafka://127.0.0.1/t", "must be HOST:PORT"),
-        ("kafka://{broker}", "must read kafka://HOST:PORT"),
         ("kafka://{broker}/nowhere", "there is no topic 'nowhere'"),
         ("kafka://{broker}/nowhere?lable=y", "unknown option `lable`"),
         ("kafka://{broker}/nowhere?order=random", "`order` must be one of timestamp, arrival"),
         ("kafka://{broker}/nowhere?format=xml", "`format` must be one of"),
-        ("kafka://{broker}/nowhere?fetch_min_bytes=much", "`fetch_min_bytes` must be a number"),
         ("kafka://me:hunter2@{broker}/t", "remove user and password from the URL"),
     ],
 )
@@ -416,7 +388,7 @@ def test_prometheus_and_the_log_line(broker, topic, tmp_path):
     asked = arguments(broker, source, out, dead, *more)
     asked.remove("--quiet")
     with Run(*asked, cwd=tmp_path) as run:
-        wait_for(lambda: marked(broker, source, out) == 2000 and "lag 0, checkpoint" in run.log, run)
+        run.until(lambda: marked(broker, source, out) == 2000 and "lag 0, checkpoint" in run.log)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
         run.send_signal(signal.SIGINT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from types import SimpleNamespace
 from unittest import mock
@@ -15,6 +14,7 @@ from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource, clients, transactions
 from connectors.kafka.clients import largest_record
 from tests.errors import raises
+from tests.kafka.broker import admin
 from tests.kafka.conftest import fill, read
 
 kafka_errors = pytest.importorskip("kafka.errors")
@@ -54,44 +54,6 @@ def test_rows_are_there_when_they_are_flushed(broker, topic):
     assert json.loads(got[1].value) == first | {"offset": 1, "label": None}
 
 
-def test_rows_that_are_no_events_of_kafka_go_by_their_keys(broker, topic):
-    name = topic("out", 3)
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
-        for _ in range(3):
-            sink.write({"line": [1, 2, 3, 4], "key": ["a", "b", "a", None]})
-        sink.flush()
-    places = {}
-    for record in read(broker, name):
-        places.setdefault(record.key, set()).add(record.partition)
-    assert len(places[b"a"]) == len(places[b"b"]) == 1
-    assert len(places[None]) == 3
-
-
-def test_what_is_not_committed_is_dropped(broker, topic):
-    name = topic("out", 1)
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
-        sink.write(table(0, [0]))
-        sink.flush()
-        sink.write(table(0, [1]))
-    assert [row["offset"] for row in rows(broker, name)] == [0]
-
-
-def test_it_commits_by_itself_what_has_waited(broker, topic):
-    name = topic("out", 1)
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=0.05")) as sink:
-        deadline, offset = time.monotonic() + 10, 0
-        while not rows(broker, name) and time.monotonic() < deadline:
-            sink.write(table(0, [offset]))
-            sink.advance()
-            offset += 1
-            time.sleep(0.02)
-        there = [row["offset"] for row in rows(broker, name)]
-        assert there == list(range(len(there)))
-        assert there
-        sink.flush()
-        assert [row["offset"] for row in rows(broker, name)] == list(range(offset))
-
-
 def test_the_mark_keeps_rows_from_coming_twice(broker, topic, source):
     name = topic("out")
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
@@ -117,22 +79,6 @@ def test_the_mark_keeps_rows_from_coming_twice(broker, topic, source):
     assert sorted(found) == [(0, o) for o in range(8)] + [(1, 0), (1, 1)] + [(2, o) for o in range(5)]
 
 
-def test_a_mark_without_a_checkpoint_stops_the_run(broker, topic, source):
-    name = topic("out")
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
-        sink.write(table(1, range(3)))
-        sink.flush()
-    with raises(ConnectorError, reason="no checkpoint", option="mark", named="offset 3 of partition 1"):
-        open_sink(f"kafka://{broker}/{name}", source=source)
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?mark=trust", source=source)) as sink:
-        sink.write(table(1, range(5)))
-        sink.flush()
-    assert [row["offset"] for row in rows(broker, name)] == [0, 1, 2, 3, 4]
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, fresh=True)) as sink:
-        sink.flush()
-        assert sink.position == {"mark": {"0": 0, "1": 0, "2": 0}}
-
-
 def test_a_checkpoint_ahead_of_the_mark_stops_the_run(broker, topic, source):
     name = topic("out")
     ahead = {"mark": {"0": 5, "1": 0, "2": 0}}
@@ -147,19 +93,6 @@ def test_a_checkpoint_ahead_of_the_mark_stops_the_run(broker, topic, source):
         sink.write(table(0, range(7)))
         sink.flush()
     assert [row["offset"] for row in rows(broker, name)] == [5, 6]
-
-
-def test_two_sinks_share_their_transactions(broker, topic, source):
-    name, dead = topic("out"), topic("dead", 1)
-    with (
-        contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink,
-        contextlib.closing(open_sink(f"kafka://{broker}/{dead}", source=source, beside=sink)) as other,
-    ):
-        sink.write(table(0, [0, 2]))
-        other.write({"reason": ["bad"], "raw": ["{"], "topic": [source.topic], "partition": [0], "offset": [3]})
-        sink.flush()
-        assert sink.position == other.position == {"mark": {"0": 4, "1": 0, "2": 0}}
-    assert rows(broker, dead) == [{"reason": "bad", "raw": "{", "topic": source.topic, "partition": 0, "offset": 3}]
 
 
 def bad(offsets):
@@ -193,16 +126,6 @@ def test_dead_letters_come_once(broker, topic, source):
     assert [row["offset"] for row in rows(broker, dead)] == [4, 3, 1, 7]
 
 
-def test_sinks_that_share_their_transactions_may_repeat_their_options(broker, topic):
-    name, dead = topic("out", 1), topic("dead", 1)
-    same, other = "?commit_interval=1&sasl_plain_password=hunter2", "?commit_interval=1&sasl_plain_password=hunter3"
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}{same}")) as sink:
-        open_sink(f"kafka://{broker}/{dead}{same}", beside=sink).close()
-        with raises(ConnectorError, reason="differs", option="sasl_plain_password") as caught:
-            open_sink(f"kafka://{broker}/{dead}{other}", beside=sink)
-    assert "hunter" not in str(caught.value)
-
-
 def test_a_dead_letter_that_is_too_large_is_written_without_its_value(broker, topic):
     name = topic("dead", 1)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
@@ -215,17 +138,6 @@ def test_a_dead_letter_that_is_too_large_is_written_without_its_value(broker, to
         **{"reason": "bad", "raw": None, "partition": 0, "offset": 3},
         "raw_too_large": "900,000 characters",
     }
-
-
-def test_rows_that_are_too_large_are_rejected_and_stop_nothing(broker, topic):
-    name, rejected = topic("out", 1), []
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
-        sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])
-        sink.write({"partition": [0], "offset": [3], "prediction": ["\x01" * 600_000], "label": ["ü" * 600_000]})
-        sink.write({"partition": [0, 0], "offset": [4, 5], "label": ["ü" * 9000, "UP"], "key": ["k" * 1_040_000, None]})
-        sink.flush()
-    assert [row["offset"] for row in rows(broker, name)] == [5]
-    assert rejected == [3, 4]
 
 
 def test_records_fit_what_the_topic_takes(broker, topic, source):
@@ -267,23 +179,6 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
     assert [row["offset"] for row in rows(broker, name)] == [*range(6 + more), 20]
 
 
-def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monkeypatch):
-    """For example if the client waits forever for a response of a crashed broker."""
-    monkeypatch.setattr(transactions, "_SAY_S", 0.2)
-    monkeypatch.setattr(transactions, "_STUCK_S", 0.5)
-    name, stuck = topic("out", 1), threading.Event()
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=60", source=source)) as sink:
-        sink.write(table(0, range(3)))
-        sink.flush()
-        monkeypatch.setattr(sink._transactions._producer._producer, "commit_transaction", stuck.wait)
-        sink.write(table(0, range(3, 6)))
-        sink.flush()
-        sink.write(table(0, [20]))
-        sink.flush()
-        stuck.set()
-    assert [row["offset"] for row in rows(broker, name)] == [*range(6), 20]
-
-
 def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, monkeypatch):
     """For example that of a transaction whose coordinator crashed. The client would wait forever."""
     from kafka.errors import KafkaConnectionError
@@ -308,18 +203,10 @@ def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, m
     assert [row["offset"] for row in rows(broker, name)] == [*range(6)]
 
 
-def deleted(broker, name):
-    from kafka import KafkaAdminClient
-
-    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
-        client.delete_topics([name])
-
-
 def takes_at_most(broker, name, limit):
-    from kafka import KafkaAdminClient
     from kafka.admin import ConfigResource
 
-    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+    with admin(broker) as client:
         client.alter_configs([ConfigResource("TOPIC", name, {"max.message.bytes": str(limit)})])
         while (now := largest_record(client, name)) is None or now >= limit:
             time.sleep(0.05)
@@ -334,31 +221,13 @@ def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, wh
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
         sink.write(table(0, range(3)))
         sink.flush()
-        deleted(broker, gone)
+        with admin(broker) as client:
+            client.delete_topics([gone])
         with raises(ConnectorError, reason="deleted", named=gone):
             while True:  # brokers take a moment to delete a topic
                 sink.write(table(0, [3]))
                 sink.flush()
                 time.sleep(0.05)
-
-
-def test_a_mark_that_was_reset_is_not_taken_for_another_run(broker, topic, source, monkeypatch):
-    """If the topic of the events is deleted and created again, its offsets are deleted as well."""
-    name = topic("out", 1)
-    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
-        sink.write(table(0, range(3)))
-        sink.flush()
-        monkeypatch.setattr(sink._transactions.mark, "read", dict)
-        monkeypatch.setattr(sink._transactions._producer._producer, "commit_transaction", fail)
-        sink.write(table(0, range(3, 6)))
-        with raises(ConnectorError, reason="mark", named="offset 3 of partition 0"):
-            sink.flush()
-
-
-def fail():
-    from kafka.errors import KafkaTimeoutError
-
-    raise KafkaTimeoutError("nobody answers")
 
 
 def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):
@@ -455,16 +324,3 @@ def test_a_fenced_sink_at_rest_notices_with_its_next_row(broker, topic):
         with raises(ConnectorError, reason="fenced"):
             older.write(table(0, [2]))
             older.flush()
-
-
-def test_refusals(broker, topic):
-    name = topic("out", 1)
-    with raises(ConnectorError, reason="no topic", named="nowhere"):
-        open_sink(f"kafka://{broker}/nowhere")
-    with raises(ConnectorError, reason="unknown", option="linger"):
-        open_sink(f"kafka://{broker}/{name}?linger=5")
-    with raises(ConnectorError, reason="value", option="commit_interval"):
-        open_sink(f"kafka://{broker}/{name}?commit_interval=-1")
-    sink = open_sink(f"kafka://{broker}/{name}")
-    with contextlib.closing(sink), raises(ConnectorError, reason="not seekable"):
-        sink.rewind({"mark": {}})

@@ -16,6 +16,7 @@ from connectors import ConnectorError, open_source
 from connectors.errors import UnreachableError
 from connectors.kafka import KafkaSource
 from tests.errors import raises
+from tests.kafka.broker import admin
 from tests.kafka.conftest import fill, starter
 
 
@@ -27,12 +28,17 @@ def events(source):
     """Return all events of a source that ends: partition, offset, features, label and rejected records."""
     found, rejected = [], []
     for batch in source:
-        places = [
-            (origin["partition"], origin["offset"]) for origin in map(batch.origins.__getitem__, range(len(batch)))
-        ]
-        found += zip(places, batch.rows(), batch.labels, strict=True)
+        found += zip(_places(batch), batch.rows(), batch.labels, strict=True)
         rejected += batch.rejected
     return found, rejected
+
+
+def taken(batches, n, seconds=60.0):
+    """Return the next events of a live source until there are n of them."""
+    deadline, found = time.monotonic() + seconds, []
+    while len(found) < n and time.monotonic() < deadline:
+        found += next(batches).rows()
+    return found
 
 
 def numbered(n, partitions=3):
@@ -60,20 +66,6 @@ def test_events_with_keys_times_and_headers(broker, topic):
         assert source.position == {name: {"0": 3}}
         assert source.lag == {0: 0}
         assert source.fraction == 1.0
-
-
-def test_a_backlog_comes_in_the_order_of_its_times(broker, topic):
-    name = topic("events")
-    rows = [(p, None, b'{"x":%d}' % t, t) for p, start in enumerate((0, 1, 40_000)) for t in range(start, 60_000, 14)]
-    fill(broker, name, rows)
-    orders = []
-    for options in ({}, {"batch_size": 37, "max_poll_records": 100, "max_partition_fetch_bytes": 5000}):
-        with opened(broker, name, at_end="stop", **options) as source:
-            found, _ = events(source)
-            orders.append([place for place, *_ in found])
-            assert [row["x"] for _, row, _ in found] == sorted(row["x"] for _, row, _ in found)
-    assert orders[0] == orders[1]
-    assert len(orders[0]) == len(rows)
 
 
 def test_a_backlog_on_partitions_at_random_ends_in_order(broker, topic):
@@ -228,8 +220,6 @@ def test_the_spelling_of_numbers_in_texts_goes_with_the_position(broker, topic, 
 
 
 def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topic, monkeypatch):
-    from kafka import KafkaAdminClient
-
     monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.1)
     monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.1)
     name = topic("events", 1)
@@ -238,8 +228,8 @@ def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topi
         batches = iter(source)
         taken = sum(len(next(batches)) for _ in range(2))
         fill(broker, name, numbered(1000, 1))
-        with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as admin:
-            admin.create_partitions({name: 2})
+        with admin(broker) as client:
+            client.create_partitions({name: 2})
         fill(broker, name, [(1, None, b"{}", 1) for _ in range(500)])
         deadline = time.monotonic() + 10
         while sum(source.lag.values()) != 3500 - taken and time.monotonic() < deadline:
@@ -272,18 +262,8 @@ def test_a_codec_without_its_library_names_the_extra(broker, topic, monkeypatch)
 def test_poison_between_good_events(broker, topic):
     name = topic("events", 1)
     good = b'{"x":1,"y":1}'
-    values = [
-        good,
-        None,
-        good,
-        b"{oops",
-        b"\xff\xfe",
-        good,
-        b'{"x":"%s"}' % (b"a" * 5000),
-        b'{"x":[1],"x.length":1}',
-        b'{"y":{}}',
-        good,
-    ]
+    values = [good, None, good, b"{oops", b"\xff\xfe", good]
+    values += [b'{"x":"%s"}' % (b"a" * 5000), b'{"x":[1],"x.length":1}', b'{"y":{}}', good]
     fill(broker, name, [(0, b"k", value, i) for i, value in enumerate(values)])
     with opened(broker, name, label="y", at_end="stop", max_value_bytes=4000) as source:
         found, rejected = events(source)
@@ -311,10 +291,7 @@ def test_an_empty_topic_ends_at_once_and_a_live_one_is_waited_for(broker, topic)
         assert len(next(batches)) == 0
         assert time.monotonic() - began < 30.0
         fill(broker, name, numbered(5))
-        deadline, n = time.monotonic() + 60, 0
-        while n < 5 and time.monotonic() < deadline:
-            n += len(next(batches))
-        assert n == 5
+        assert len(taken(batches, 5)) == 5
 
 
 def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker, topic):
@@ -332,12 +309,7 @@ def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker,
     producer.flush()
     fill(broker, name, [(1, None, b'{"x":"plain"}', int(time.time() * 1000) + 60_000)])
     with opened(broker, name) as source:
-        deadline, found = time.monotonic() + 60, []
-        for batch in source:
-            found += [row["x"] for row in batch.rows()]
-            if len(found) == 2 or time.monotonic() > deadline:
-                break
-        assert found == ["commit_transaction", "plain"]
+        assert taken(iter(source), 2) == [{"x": "commit_transaction"}, {"x": "plain"}]
     with opened(broker, name, at_end="stop") as source:
         assert len(events(source)[0]) == 2
     producer.abort_transaction()
@@ -354,21 +326,17 @@ def test_a_missing_topic_is_refused_or_waited_for(broker, caplog):
         assert "waiting for it" in caplog.text
         starter.make_topics(broker, name)
         fill(broker, name, numbered(10))
-        deadline, n = time.monotonic() + 60, 0
-        while n < 10 and time.monotonic() < deadline:
-            n += len(next(batches))
-        assert n == 10
+        assert len(taken(batches, 10)) == 10
         assert source.partitions == [0, 1, 2]
 
 
 def test_offsets_that_retention_removed(broker, topic):
-    from kafka import KafkaAdminClient, TopicPartition
+    from kafka import TopicPartition
 
     name = topic("events", 1)
     fill(broker, name, numbered(20, 1))
-    admin = KafkaAdminClient(bootstrap_servers=broker)
-    admin.delete_records({TopicPartition(name, 0): 12})
-    admin.close()
+    with admin(broker) as client:
+        client.delete_records({TopicPartition(name, 0): 12})
     with opened(broker, name) as source, raises(ConnectorError, reason="removed", option="gap", named="5 to 11"):
         source.seek({name: {"0": 5}})
     with opened(broker, name, gap="skip", at_end="stop") as source:
@@ -383,7 +351,6 @@ def test_offsets_that_retention_removed(broker, topic):
 
 
 def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
-    from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
     name = topic("events", 1)
@@ -391,12 +358,11 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
     with opened(broker, name, at_end="stop", group_id=f"{name}-lag") as source:
         events(source)
         source.acknowledge(source.position)
-        admin = KafkaAdminClient(bootstrap_servers=broker)
-        with contextlib.closing(admin):
+        with admin(broker) as client:
             deadline, seen = time.monotonic() + 60, {}
             while not seen and time.monotonic() < deadline:
                 with contextlib.suppress(KafkaError):  # while the broker creates its table of groups
-                    seen = admin.list_group_offsets({f"{name}-lag": None})[f"{name}-lag"]
+                    seen = client.list_group_offsets({f"{name}-lag": None})[f"{name}-lag"]
     assert [found.offset for found in seen.values()] == [9]
     with opened(broker, name, at_end="stop", group_id=f"{name}-lag") as source:  # the group does not set the position
         assert len(events(source)[0]) == 9
@@ -405,28 +371,20 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
 
 
 def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatch):
-    from kafka import KafkaAdminClient
-
     monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.2)
     name = topic("events", 1)
     fill(broker, name, numbered(3, 1))
     with opened(broker, name, metadata_max_age_ms=500) as source:
         batches = iter(source)
         assert sum(len(next(batches)) for _ in range(3)) == 3
-        admin = KafkaAdminClient(bootstrap_servers=broker)
-        admin.create_partitions({name: 2})
-        admin.close()
+        with admin(broker) as client:
+            client.create_partitions({name: 2})
         fill(broker, name, [(1, None, b'{"x":1}', 1)])
-        deadline, n = time.monotonic() + 60, 0
-        while not n and time.monotonic() < deadline:
-            n += len(next(batches))
-        assert n == 1
+        assert len(taken(batches, 1)) == 1
         assert source.position == {name: {"0": 3, "1": 1}}
 
 
 def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
-    from kafka import KafkaAdminClient
-
     monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.2)
     name = topic("events")
     fill(broker, name, [(0, b"k", b'{"a":1}', 1)])
@@ -434,7 +392,7 @@ def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
         batches = iter(source)
         while not len(next(batches)):
             pass
-        with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+        with admin(broker) as client:
             client.delete_topics([name])
         deadline = time.monotonic() + 60
         with raises(ConnectorError, reason="deleted", named=name):
@@ -443,10 +401,9 @@ def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
 
 
 def made_anew(broker, name, rows):
-    from kafka import KafkaAdminClient
     from kafka.errors import TopicAlreadyExistsError
 
-    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+    with admin(broker) as client:
         client.delete_topics([name])
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

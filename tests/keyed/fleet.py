@@ -18,7 +18,7 @@ import orjson
 from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
 from tests.commands import Command
-from tests.kafka.conftest import fill, read
+from tests.kafka.conftest import read
 from tests.kafka.trials import TEMPORARY
 
 LABEL, FIELD = "outcome", "customer"
@@ -237,20 +237,3 @@ def wait_for(what: Any, seconds: float = 120.0, every: float = 0.3, tended: Sequ
             assert code in (None, TEMPORARY, -signal.SIGKILL), worker.log[-3000:]
         assert time.monotonic() < deadline, "\n".join(worker.log[-2000:] for worker in tended)
         time.sleep(every)
-
-
-__all__ = [
-    "Expected",
-    "Worker",
-    "arguments",
-    "brief",
-    "customers",
-    "dying",
-    "faults",
-    "fill",
-    "hurried",
-    "nested",
-    "predicted",
-    "states",
-    "wait_for",
-]

@@ -79,14 +79,6 @@ def test_learner_goes_on_to_the_bit(name):
     assert content(packer.unpack(sections).learner) == content(alone)
 
 
-def test_another_process_unpacks_it():
-    """Unpacking only needs the settings: this packer has seen no state."""
-    for learner in (CPMClassifier(), BSGDClassifier(budget=15)):
-        _, held, sections = packed(learner)
-        again = Packer(learner).unpack(sections)
-        assert content(again.learner) == content(held.learner)
-
-
 @pytest.mark.parametrize("n_faces", [1, 4])
 def test_small_models_are_small(n_faces):
     """A CPM or linear model of 20 numbers and two classes takes less than 4 kB."""
@@ -96,26 +88,6 @@ def test_small_models_are_small(n_faces):
         for row in rng.normal(size=(300, 20)):
             held.learner.learn_one({f"feature-{j}": value for j, value in enumerate(row.tolist())}, int(row[0] > 0.0))
         assert sum(map(len, packer.pack(held))) < 4_000
-
-
-def test_learners_at_rest_remember_nothing():
-    """A reused learner behaves like a new one for a new key, whatever its previous state."""
-    packer, held, _ = packed(CPMClassifier(), n=1)
-    packer.give_back(held)
-    sections = packer.pack(held)
-    fresh = packer.begin()
-    assert fresh.learner.predict_one({"size": 1.0}) is None
-    assert content(fresh.learner) == content(CPMClassifier())
-    assert packer.unpack(sections).learner.n_events_learned == 1
-
-
-def test_learners_of_one_schema_do_not_know_what_others_meet():
-    """Learners share columns until one of them gets another column."""
-    packer, held, sections = packed(CPMClassifier(), n=1)
-    one, two = packer.unpack(sections), packer.unpack(sections)
-    one.learner.learn_one({"new": 1.0, "color": "new"}, "new")
-    assert content(two.learner) == content(held.learner)
-    assert content(packer.unpack(sections).learner) == content(held.learner)
 
 
 def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
@@ -135,21 +107,6 @@ def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
             learner.learn_one(x, label)
             learner.learn_one(x, label)
         assert content(held.learner) == content(alone)
-        packer.give_back(held)
-
-
-@pytest.mark.filterwarnings("ignore:all 1 columns are in use")
-def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
-    packer, states = Packer(CPMClassifier(max_features=1)), []
-    for x in ({"a": 1.0}, {"a": 1.0, "b": 1.0}):
-        held = packer.begin()
-        held.learner.learn_one(x, 0)
-        states.append(packer.pack(held))
-        packer.give_back(held)
-    assert states[0][1] == states[1][1]
-    for state in (states[0], states[1], states[0]):
-        held = packer.unpack(state)
-        assert packer.pack(held) == state
         packer.give_back(held)
 
 

@@ -8,27 +8,19 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streamsvm.run.page import dashboard
-from tests.commands import Command
+from tests.commands import Command, wait_for
+
+__all__ = ["Running", "eager", "free_port", "get", "wait_for"]
 
 
 def free_port() -> int:
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
         return int(some.getsockname()[1])
-
-
-def wait_for(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait until a function returns a true value, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.1)
-    return value
 
 
 def get(

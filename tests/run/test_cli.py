@@ -19,7 +19,7 @@ import pytest
 import connectors
 import streamsvm as package
 from streamsvm import cli
-from tests.commands import Command, command, environment
+from tests.commands import Command, command, environment, wait_for
 from tests.run.conftest import json_lines, table, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
@@ -461,10 +461,8 @@ def test_signals_end_a_run_in_good_order(tmp_path, number):
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 100)
     asked = ("run", "in.csv", "--at-end", "wait", "--label", "y", *results)
     out, said = tmp_path / "o.csv", tmp_path / "said.txt"
-    deadline = time.monotonic() + 60
     with Command(*asked, cwd=tmp_path, stdout=said) as process:
-        while not (out.exists() and out.read_text().count("\n") >= 100) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: out.exists() and out.read_text().count("\n") >= 100)
         process.send_signal(number)
         assert process.wait(30) == 128 + number
     assert "ended on request" in said.read_text()
@@ -483,10 +481,8 @@ def test_a_second_signal_kills(tmp_path):
         "class Slow(NoChangeClassifier):\n"
         "    def predict_one(self, x):\n        open('began', 'w').close()\n        time.sleep(60)\n"
     )
-    deadline = time.monotonic() + 60
     with Command("run", "--model", "slow.Slow", cwd=tmp_path) as process:
-        while not (tmp_path / "began").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for((tmp_path / "began").exists)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         assert process.poll() is None

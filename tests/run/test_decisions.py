@@ -129,9 +129,7 @@ def test_a_class_that_no_event_has_is_told(streamsvm, tmp_path):
     ("options", "message"),
     [
         (("--set", "cost=UP=3"), "TRUE:DECIDED=COST"),
-        (("--set", "class-weight=UP"), "LABEL=WEIGHT"),
         (("--set", "alarms=0.1"), "use LABEL=SHARE"),
-        (("--set", "alarms=UP=luck:0.1"), "use LABEL=SHARE, LABEL=recall:SHARE or LABEL=precision:SHARE"),
         (("--set", "abstain=-1"), "at least 0"),
         (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN occurs twice"),
         (("--set", 'cost={"UP": 3}'), "TRUE:DECIDED=COST"),

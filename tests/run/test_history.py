@@ -77,18 +77,6 @@ def test_a_sample_keeps_only_what_matters():
     assert history.state()[1]["relevances"][:, 2].tolist() == [float(i) for i in range(39_999, 39_935, -1)]
 
 
-def test_a_history_goes_on_from_its_state():
-    n = 4000
-    whole, broken = turning(n, 100), History()
-    for event in range(100, n + 1, 100):
-        offer(broken, event, n)
-        header, arrays = broken.state()
-        broken = restored(History(), (json.loads(json.dumps(header)), arrays))
-    header, arrays = whole.state()
-    assert broken.state()[0] == header
-    assert all(np.array_equal(broken.state()[1][name], arrays[name]) for name in arrays)
-
-
 def test_models_that_tell_nothing():
     for model in (GaussianNB(), CPMClassifier(scaling="none"), BSGDClassifier(metric="fixed", scaling="none")):
         model.learn_one({"a": 1.0, "b": 2.0}, True)

@@ -34,22 +34,6 @@ def test_labels_that_differ_in_writing_alone_are_reported_once(model, twins, cap
     assert out.count(notices[0]) == err.count(notices[0]) == 1
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix, capsys):
-    rows = [(i, ("some", "none")[i % 2]) for i in range(60)]
-    if suffix == "csv":
-        Path("in.csv").write_text("x,y\n" + "".join(f"{x % 7},{y}\n" for x, y in rows))
-    else:
-        Path("in.jsonl").write_text("".join(json.dumps({"x": x % 7, "y": y}) + "\n" for x, y in rows))
-    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm")
-    assert found["judged"] == 29
-    (said,) = found["notices"]
-    assert "'none'" in said
-    assert capsys.readouterr().err.count(said) == 1
-    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm", "--set=missing=?")
-    assert (found["judged"], found["notices"]) == (59, [])
-
-
 @pytest.mark.parametrize(
     ("learned", "given", "said"),
     [

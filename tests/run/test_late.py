@@ -292,7 +292,6 @@ BOTH = "--label-timeout 1s --set timeout-label=up --set label-budget=0.1 --query
             ("events.csv", "--label-source", "labels.csv", "--label", "z", "--join", "id", "--time", "t"),
             "no column 'z'",
         ),
-        (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "b", "--time", "t"), "no column 'b'"),
         ((*JOIN, "--set", "label-budget=0.1"), "label-budget needs --query-output"),
         ((*JOIN, "--set", "pending-dir=nowhere"), "is not a writable directory"),
         ((*JOIN, "--set", "pending-dir=.", "--model", "river.naive_bayes.GaussianNB"), "model of this package"),

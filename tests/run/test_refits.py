@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, cli
 from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.run.classifiers import with_refits
@@ -58,7 +58,6 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     [
         pytest.param(("--refit", "forest"), "'trees', 'cuts', 'newton', 'bcd'", id="an unknown solver"),
         pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has none", id="not a classifier"),
-        pytest.param(("--refit", "os.path.join"), "not a scikit-learn classifier", id="a function"),
         pytest.param(("--refit", "newton,every=often"), "--refit every='often' is not a trigger", id="a trigger"),
         pytest.param(
             (*REFIT, "--model", "river.naive_bayes.GaussianNB"),
@@ -109,19 +108,6 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with raises(SetupError, option="--refit", named="pip install 'streamsvm[batch]'"):
         with_refits(CPMClassifier(), "trees")
-
-
-def test_settings_from_toml(tmp_path, monkeypatch):
-    write_stream(tmp_path / "in.csv", 900)
-    lines = ['source = "in.csv"', 'label = "y"', 'summary = "s.json"', 'save = "m"', "quiet = true"]
-    lines += ['refit = "newton,every=300,window=600"', 'model = "blend"']
-    (tmp_path / "c.toml").write_text("\n".join(lines))
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "--config", "c.toml"]) == 0
-    found = RefitClassifier.load(tmp_path / "m")
-    assert type(found.model) is StreamSVMClassifier
-    assert (found.trigger, found.window) == (Every(300), Latest(600))
-    assert json.loads((tmp_path / "s.json").read_text())["refits"]["outcomes"] == {"votes": 2}
 
 
 # Event times ------------------------------------------------------------------------------------------------------

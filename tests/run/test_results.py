@@ -18,7 +18,7 @@ import pytest
 
 from streamsvm.core import cache, jit
 from streamsvm.run.checkpoint import held
-from tests.commands import Command, command, environment
+from tests.commands import Command, command, environment, wait_for
 from tests.run.conftest import write_stream
 from tests.run.test_cli import CPM
 
@@ -33,13 +33,6 @@ def following(folder: Path, *arguments: Any) -> Iterator[Command]:
         yield process
         process.terminate()
         process.wait(30)
-
-
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 # Inputs are not overwritten --------------------------------------------------------------------------------------
@@ -90,7 +83,7 @@ def test_results_are_written_by_one_run_at_a_time(streamsvm, refused, tmp_path):
     names = {"--out": "o.csv", "--save": "m", "--summary": "s.json", "--plot": "p.png", "--dead-letter": "r.jsonl"}
     first = [part for option in names.items() for part in option]
     with following(tmp_path, *first):
-        until(lambda: (tmp_path / "o.csv").exists() and (tmp_path / "o.csv").read_bytes().count(b"\n") == 301)
+        wait_for(lambda: (tmp_path / "o.csv").exists() and (tmp_path / "o.csv").read_bytes().count(b"\n") == 301)
         written = (tmp_path / "o.csv").read_bytes()
         for option, name in [*names.items(), ("--out", "link.csv"), ("--dead-letter", "o.csv"), ("--summary", "./m")]:
             message = refused("run", "in.csv", "--label", "y", *CPM, option, name)
