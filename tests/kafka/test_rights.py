@@ -64,11 +64,13 @@ def allow(broker, topics, *rights):
     raise AssertionError("the rights cannot be set")
 
 
-def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
-    (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in WHO.items()))
+def test_the_rights_that_are_listed_are_enough(broker, topics, secured, tmp_path):
+    """The run goes through TLS with a password."""
+    client = tmp_path / "client.toml"
+    client.write_text(client.read_text().replace('"me"', '"poor"').replace(LOGINS["me"], LOGINS["poor"]))
 
     def asked(which):
-        return f"kafka://{place}/{topics[which]}?client=client.toml"
+        return f"kafka://{secured}/{topics[which]}?client=client.toml"
 
     kept = ("--model", "cpm", "--param", "n_faces=3", "--checkpoint", "check", "--checkpoint-every", 100)
     run = (asked("source"), "--label", "y", "--quiet", "--at-end", "stop", *kept)
@@ -81,6 +83,7 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
     said = ran(*run, "--reset", cwd=tmp_path)
     assert said.count("no permission to READ the group") == 1
     assert len(read(broker, topics["out"])) == 570
+    assert LOGINS["poor"].encode() not in (tmp_path / "check" / "checkpoint.safetensors").read_bytes()
 
 
 @contextlib.contextmanager

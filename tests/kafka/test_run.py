@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -291,25 +290,6 @@ def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
     assert kept["summary"]["events"] == len(kept["out"])
 
 
-def test_tls_and_a_password(broker, topic, secured, tmp_path):
-    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
-    fill(broker, source, stream(300))
-    asked = [
-        f"{text}{'&' if '?' in text else '?'}client=client.toml" if text.startswith("kafka://") else text
-        for text in arguments(secured, source, out, dead, "--at-end", "stop")
-    ]
-    said = ran(*asked, cwd=tmp_path)
-    kept = results(tmp_path, broker, out, dead)
-    assert len(kept["out"]) + len(kept["dead"]) == 300
-    client = tmp_path / "client.toml"
-    client.write_text(client.read_text().replace("hunter2", "hunter3"))
-    said += ran(*asked, cwd=tmp_path, code=2)
-    assert "refuses user 'me' with this password" in said
-    saved = (tmp_path / "check" / "checkpoint.safetensors").read_bytes()
-    assert "hunter" not in said + (tmp_path / "summary.json").read_text()
-    assert b"hunter" not in saved
-
-
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(500))
@@ -378,24 +358,3 @@ def test_brokers_that_are_away_at_the_start_are_no_wrong_setting(tmp_path):
     pytest.importorskip("kafka")
     said = ran("kafka://127.0.0.1:1/t", "--set", "broker-timeout=0.5", *MODEL, cwd=tmp_path, code=75)
     assert "no broker responded within 0.5 s" in said
-
-
-def test_prometheus_and_the_log_line(broker, topic, tmp_path):
-    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
-    fill(broker, source, stream(2000))
-    (port,) = starter.free_ports(1)
-    more = ("--set", f"metrics-port={port}", "--set", "log-every=0.2", "--checkpoint-every", "0.5s")
-    asked = arguments(broker, source, out, dead, *more)
-    asked.remove("--quiet")
-    with Run(*asked, cwd=tmp_path) as run:
-        run.until(lambda: marked(broker, source, out) == 2000 and "lag 0, checkpoint" in run.log)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
-        run.send_signal(signal.SIGINT)
-        assert run.wait() == 130, run.log
-    assert float(lines["streamsvm_events_total"]) + float(lines["streamsvm_rejected_total"]) == 2000
-    assert float(lines["streamsvm_accuracy"]) > 0.7
-    assert {lines[f'streamsvm_lag{{partition="{p}"}}'] for p in range(3)} == {"0.0"}
-    assert lines["streamsvm_stalls_total"] == "0.0"
-    assert float(lines["streamsvm_checkpoint_age_seconds"]) < 60
-    assert "streamsvm_events_per_second" in lines

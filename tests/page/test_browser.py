@@ -156,6 +156,14 @@ def test_monitored_features_have_rows(page):
         assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_lag_of_a_topic_is_shown_by_partition(page):
+    shown_now = "document.querySelector('#lag-card').hidden + document.querySelector('#lag').innerText"
+    told = after_message(page, "s.lag = {total: 12, parts: [[2, 9], [0, 3]]}", shown_now)
+    assert told.startswith("false")
+    assert "partition 2" in told
+    assert figure(page, "lag") == "12"
+
+
 def test_the_estimated_accuracy_says_what_lowers_it(page):
     lowered = "document.querySelector('#lowered')"
     assert page.execute_script(f"return {lowered}.hidden")

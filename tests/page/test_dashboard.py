@@ -231,6 +231,12 @@ def test_reasons_of_models_without_examples(model, why):
     assert any(abs(change) > 0.1 for _, _, change in found["contributions"])
 
 
+def test_the_lag_is_that_of_each_partition(monkeypatch):
+    source = open_source("synthetic:sea?n=100")
+    monkeypatch.setattr(type(source), "lag", {0: 3, 2: 9})
+    assert ran(GaussianNB(), source)[2]["lag"] == {"total": 12, "parts": [[2, 9], [0, 3]]}
+
+
 def test_models_that_know_no_probabilities():
     class First(Classifier):
         """Predicts the first label."""

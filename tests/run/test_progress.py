@@ -6,6 +6,7 @@ import logging
 from connectors import open_source
 from streamsvm import CPMClassifier
 from streamsvm.run.progress import Progress
+from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.standing import Rate
 from tests.run.conftest import runner_of
 
@@ -45,9 +46,18 @@ def test_lines_elsewhere(caplog):
     assert "accuracy 0." in last
 
 
-def test_stalls_are_counted(caplog):
+def test_lag_and_stalls_of_a_live_stream_are_said(caplog, monkeypatch):
     source = open_source("synthetic:sea?n=10")
+    monkeypatch.setattr(type(source), "lag", {0: 3, 1: 4000})
     source.stalls = 2
     with caplog.at_level(logging.INFO, "streamsvm.run"):
-        runner_of(CPMClassifier(), source, observers=[Progress(io.StringIO(), every_s=0.0)]).run()
+        report = runner_of(CPMClassifier(), source, observers=[Progress(io.StringIO(), every_s=0.0)]).run()
     assert "stalled 2 times" in caplog.messages[-1]
+    assert "lag 4,003" in caplog.messages[-1]
+    lines = dict(line.rsplit(" ", 1) for line in text_of_report(report).decode().splitlines() if line[0] != "#")
+    wanted = {
+        "streamsvm_events_total": "10.0",
+        'streamsvm_lag{partition="1"}': "4000.0",
+        "streamsvm_stalls_total": "2.0",
+    }
+    assert wanted.items() <= lines.items()
