@@ -168,7 +168,8 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
     def _store(self, records: Sequence[Any]) -> None:
         """Store the last record of each key, except records that another worker has already stored in this file."""
-        with self._transaction():
+        with self._working(), self._db:  # commits, or rolls back
+            self._db.execute("BEGIN IMMEDIATE")
             places = dict(self._db.execute("SELECT partition, place FROM places"))
             rows: dict[tuple[bytes, int], Any] = {}
             for record in records:
@@ -188,18 +189,6 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", kept)
             self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", gone)
             self._db.executemany("REPLACE INTO places VALUES (?, ?)", places.items())
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._working():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # SQLite ends it itself if the disk fails
-                    self._db.execute("ROLLBACK")
-                raise
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -162,20 +162,47 @@ def member_of(state: State, solver: Any, n_classes: int) -> Member:
     return Member(solver.solve(task), int(state[0]["number"]), task)
 
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Text ----------------------------------------------------------------------------------------------------------------
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_TRIGGERS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
-("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
-"demand[:GATHER]" or "alarm[:GATHER]" ("alarm:500"), or several of these joined by "+\""""
-# Kind of trigger by name, and the types of its values.
-_BY_NAME: dict[str, tuple[Any, ...]] = {
+
+
+def seconds_of(text: str) -> float:
+    """Parse a duration such as "90s", "30m", "12h" or "1d".
+
+    Examples
+    --------
+    >>> seconds_of("1.5h")
+    5400.0
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+# Kind by name, and the types of its values.
+_TRIGGER_KINDS: dict[str, tuple[Any, ...]] = {
     "every": (Every, int),
     "growing": (Growing, int, float, int),
-    "time": (EveryTime, float),
     "drift": (OnDrift, detector_named, int),
     "demand": (OnDemand, int),
     "alarm": (OnDemand, int),
 }
+_WINDOW_KINDS: dict[str, tuple[Any, ...]] = {
+    "latest": (Latest, int),
+    "since": (Since, seconds_of, int),
+    "adaptive": (Adaptive, int),
+}
+_DEFAULTS = {"drift": ["HDDMA"], "alarm": ["500"]}
+_TRIGGERS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
+("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
+"demand[:GATHER]" or "alarm[:GATHER]" ("alarm:500"), or several of these joined by "+\""""
+_WINDOWS = (
+    'a number of events ("20000" or "latest:20000"), "adaptive[:N]", or "since:TIME[:N]" with a time such as "90s", '
+    '"30m", "12h" or "7d"'
+)
 
 
 def trigger_of(text: str) -> Trigger:
@@ -196,49 +223,15 @@ def trigger_of(text: str) -> Trigger:
     >>> trigger_of("growing:1000+drift:HDDMA") == FirstOf(Growing(1000), trigger_of("drift"))
     True
     """
+    triggers: list[Trigger] = []
     try:
-        triggers = [_single_trigger(*part.strip().split(":")) for part in text.split("+")]
+        for part in text.split("+"):
+            name = part.strip()
+            is_time = _DURATION.fullmatch(name) is not None
+            triggers.append(EveryTime(seconds_of(name)) if is_time else _parsed(name, "every", _TRIGGER_KINDS))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is not a trigger ({error}); use {_TRIGGERS}") from error
     return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)
-
-
-def _single_trigger(name: str, *values: Any) -> Trigger:
-    if (seconds := seconds_of(name)) is not None:
-        name, values = "time", (seconds, *values)
-    elif name == "time" or name not in _BY_NAME:
-        name, values = "every", (name, *values)
-    if name == "drift":
-        values = values or ("HDDMA",)
-    if name == "alarm":
-        values = values or ("500",)
-    settings: Trigger = _made(*_BY_NAME[name], values=values)
-    return settings
-
-
-def _made(kind: Any, *types: Callable[[Any], Any], values: Sequence[Any]) -> Any:
-    """Return settings of a kind, with values converted by the types."""
-    if len(values) > len(types):
-        raise ValueError(f"{values[len(types)]!r} is a surplus value")
-    return kind(*(own(value) for own, value in zip(types, values, strict=False)))
-
-
-def seconds_of(text: str) -> float | None:
-    """Parse a duration such as "90s", "30m", "12h" or "1d"; return None for other text.
-
-    Examples
-    --------
-    >>> seconds_of("1.5h"), seconds_of("1.5")
-    (5400.0, None)
-    """
-    found = _DURATION.fullmatch(text)
-    return float(found[1]) * _SECONDS[found[2]] if found else None
-
-
-_WINDOWS = (
-    'a number of events ("20000" or "latest:20000"), "adaptive[:N]", or "since:TIME[:N]" with a time such as "90s", '
-    '"30m", "12h" or "7d"'
-)
 
 
 def window_of(text: str) -> Window:
@@ -254,27 +247,19 @@ def window_of(text: str) -> Window:
     >>> window_of("5000") == Latest(5_000), window_of("since:7d") == Since(604_800.0)
     (True, True)
     """
-    kind, *values = text.split(":")
-    if kind.isdecimal():
-        kind, values = "latest", [kind, *values]
     try:
-        if kind not in _WINDOWS_BY_NAME:
-            raise ValueError("unknown")
-        window: Window = _made(*_WINDOWS_BY_NAME[kind], values=values)
+        window: Window = _parsed(text, "latest", _WINDOW_KINDS)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is not a window ({error}); use {_WINDOWS}") from error
     return window
 
 
-def _seconds(text: str) -> float:
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise ValueError(f"{text!r} is not a duration")
-    return seconds
-
-
-_WINDOWS_BY_NAME: dict[str, tuple[Any, ...]] = {
-    "latest": (Latest, int),
-    "since": (Since, _seconds, int),
-    "adaptive": (Adaptive, int),
-}
+def _parsed(text: str, of_number: str, kinds: Mapping[str, Any]) -> Any:
+    """Return settings from their name and values, separated by colons; a number is a value of `of_number`."""
+    name, *values = text.split(":")
+    if name not in kinds:
+        name, values = of_number, [name, *values]
+    (kind, *types), values = kinds[name], values or _DEFAULTS.get(name, [])
+    if len(values) > len(types):
+        raise ValueError(f"{values[len(types)]!r} is a surplus value")
+    return kind(*(own(value) for own, value in zip(types, values, strict=False)))
