@@ -202,6 +202,10 @@ class TextColumns:
             for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(source, name, list(columns[name]))
 
+    def inspect(self, source: str, rows: Sequence[Any], whole: bool) -> None:
+        """Infer undeclared types from the first rows; see `decide`."""
+        self.decide(source, self.by_name(rows), whole)
+
     def warn_of_counters(self, names: Iterable[str], columns: Mapping[str, Cells | NDArray[Any]]) -> None:
         """Warn of numeric features that only count up or down, and of sentinel values."""
         features = set(self._features)

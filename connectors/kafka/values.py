@@ -18,7 +18,7 @@ from connectors.errors import OptionError
 from connectors.events import Batch, Origins, Position
 from connectors.options import Options
 from connectors.text.csv import Dialect
-from connectors.text.json import JsonFormat
+from connectors.text.json import JsonColumns
 
 if TYPE_CHECKING:
     from connectors.kafka.schemas import SchemaRegistry
@@ -35,7 +35,7 @@ _SHOWN_BYTES = 1000  # of a value that is too long
 class ValueFormat(ABC):
     """Base class of value formats."""
 
-    _columns: JsonFormat | TextColumns
+    _columns: TextColumns
     """Converts decoded values, and knows the formats found so far."""
     is_framed = False
     """Whether values begin with the prefix of a schema registry."""
@@ -110,7 +110,7 @@ class JsonValues(ValueFormat):
     """JSON objects, as in JSON lines, also with the prefix of a schema registry."""
 
     def __init__(self, options: Options) -> None:
-        self._format = self._columns = JsonFormat(options)
+        self._format = self._columns = JsonColumns(options)
         self._prefix = _prefix_size(options)
         self.is_framed = self._prefix > 0
 
@@ -128,7 +128,7 @@ class JsonValues(ValueFormat):
         return {}
 
     def _events(self, rows: list[Any]) -> Events:
-        return self._format.events(rows)
+        return self._format.read(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
         row = self._format.objects.one(str(self._body(value), "utf-8"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.columns.roles import Roles
-from connectors.columns.text import Header
+from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.text.formats import Records, TextFormat, line_records
@@ -31,9 +31,10 @@ class ArffFormat(TextFormat):
     """Attributes with their declared types. The last one is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:
-        self._source = options.name
+        super().__init__(options)
         self._label_is_last = not options.has("label")
         self._roles = Roles.of(options)
+        self.columns = TextColumns(Header([]), self._roles)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Parse the declarations up to ``@data``."""
@@ -76,9 +77,8 @@ class ArffFormat(TextFormat):
         if not attributes:
             raise ConnectorError(f"{self._source}: the ARFF header declares no attributes")
         roles = self._roles
-        if self._label_is_last and self._columns is None:
-            roles.label = next(reversed(attributes))
-        if self._columns is None:
+        if self._is_first:
+            roles.label = next(reversed(attributes)) if self._label_is_last else roles.label
             roles.check(self._source, attributes)
         for name, kind in attributes.items():
             known = kind in (*_NUMBERS, "string") or (kind == "date" and roles.types.get(name) == "time")
@@ -138,11 +138,10 @@ class ArffFormat(TextFormat):
             seen, at = index, match.end()
         return row
 
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+    def inspect(self, rows: Sequence[Any], whole: bool) -> None:
         """Decide the types of string attributes and the units of times. All other types are declared."""
-        super().decide(rows, whole)
-        assert self._columns is not None
-        self._columns.warn_of_counters(self._undeclared, self._columns.by_name(rows))
+        super().inspect(rows, whole)
+        self.columns.warn_of_counters(self._undeclared, self.columns.by_name(rows))
 
 
 def _without_comment(line: str) -> str:

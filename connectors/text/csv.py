@@ -14,7 +14,7 @@ from typing import Any
 
 from connectors.columns.cells import is_number
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events, Header
+from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
@@ -143,8 +143,9 @@ class CsvFormat(TextFormat):
     """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
 
     def __init__(self, options: Options, delimiter: str) -> None:
-        self._source = options.name
+        super().__init__(options)
         self._roles = Roles.of(options)
+        self.columns = TextColumns(Header([]), self._roles)
         self._chosen = options.has("delimiter")
         self._dialect = Dialect.of(options, delimiter)
         self._has_header = options.flag("header", True)
@@ -190,7 +191,7 @@ class CsvFormat(TextFormat):
             raise ConnectorError(f"{self._source}: the file is empty: no header", "empty")
         first = first or self._names
         if not self._has_header:
-            if self._columns is not None and len(first) != self._width:
+            if not self._is_first and len(first) != self._width:
                 what = f"has {len(first)} fields, but the files before have {self._width}"
                 raise ConnectorError(f"{self._source}: {what}", "columns differ")
             self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
@@ -321,9 +322,8 @@ class CsvFormat(TextFormat):
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Parse lines without quotes with pyarrow, if it is installed and the file is long."""
-        assert self._columns is not None
-        cells = self._arrow.read(lines, self._all_names, self._columns.kinds)
-        return None if cells is None else self._columns.take(cells, len(lines))
+        cells = self._arrow.read(lines, self._all_names, self.columns.kinds)
+        return None if cells is None else self.columns.take(cells, len(lines))
 
 
 def _tell_apart(names: list[str]) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header, TextColumns
+from connectors.options import Options
 
 SAMPLE = 1000
 """Number of lines inspected before the first event is returned."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({"types": {}, "strays": {}})
 
 
 @dataclass(slots=True)
@@ -40,15 +40,25 @@ class Records:
     consumed: int = 0
 
 
-class TextFormat(Protocol):
-    """Protocol of a text format. Lines come without newlines.
+class TextFormat(ABC):
+    """Base class of text formats, which find records in lines. Lines come without newlines.
 
-    By default, columns are known after the header, if there are any.
+    Parameters
+    ----------
+    options
+        Options of the stream.
+
+    Attributes
+    ----------
+    columns
+        Converts the records to events. CSV and ARFF know them after the header.
     """
 
-    _source: str
+    columns: TextColumns
     _roles: Roles
-    _columns: TextColumns | None = None
+
+    def __init__(self, options: Options) -> None:
+        self._source, self._is_first = options.name, True  # no other file was read before
 
     def next_file(self, source: str) -> None:
         """Prepare for a later file with the same options. What was inferred about columns remains.
@@ -58,53 +68,23 @@ class TextFormat(Protocol):
         source
             Name of the file, for messages.
         """
-        self._source = source
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the first lines of a later file need no inspection."""
-        return self._columns is None or self._columns.is_settled
+        self._source, self._is_first = source, False
 
     @property
     def is_apart(self) -> bool:
         """Whether reading mostly runs without the GIL."""
         return False
 
-    @property
-    def decided(self) -> Mapping[str, Any]:
-        """Column types and formats inferred so far, as JSON; part of positions."""
-        return _NOTHING if self._columns is None else self._columns.decided
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return () if self._columns is None else self._columns.notices
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """Features with declared values."""
-        return () if self._columns is None else self._columns.categories
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore the types and formats in a position.
-
-        Parameters
-        ----------
-        decided
-            A position, with the `decided` of that time.
-        """
-        if self._columns is not None:
-            self._columns.restore(decided)
-
     def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
         """Use the columns of a header. Only the first file needs all columns of the roles."""
-        if self._columns is None:
+        if self._is_first:
             self._roles.check(self._source, header.names)
-            self._columns = TextColumns(header, self._roles, are_typed=are_typed)
+            self.columns = TextColumns(header, self._roles, are_typed=are_typed)
         else:
             self._roles.needed.check(self._source, header.names)
-            self._columns = self._columns.renamed(self._source, header)
+            self.columns = self.columns.renamed(self._source, header)
 
+    @abstractmethod
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the header. Return its number of lines, or None if more lines are needed.
 
@@ -116,6 +96,7 @@ class TextFormat(Protocol):
             Whether the stream ends after these lines.
         """
 
+    @abstractmethod
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Find at most `limit` records.
 
@@ -131,7 +112,7 @@ class TextFormat(Protocol):
             Maximum number of records.
         """
 
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+    def inspect(self, rows: Sequence[Any], whole: bool) -> None:
         """Infer types from the first records, before any is returned.
 
         Parameters
@@ -141,19 +122,7 @@ class TextFormat(Protocol):
         whole
             Whether they are the first records of a file, not of a live stream.
         """
-        if self._columns is not None:
-            self._columns.decide(self._source, self._columns.by_name(rows), whole)
-
-    def events(self, rows: Sequence[Any]) -> Events:
-        """Convert records to events. This may modify the records.
-
-        Parameters
-        ----------
-        rows
-            Records returned by `records`.
-        """
-        assert self._columns is not None
-        return self._columns.read(rows)
+        self.columns.inspect(self._source, rows, whole)
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Convert lines of UTF-8 with newlines, or return None if `records` must parse them.

@@ -48,52 +48,13 @@ _FIELD = re.compile(r'\s*"[^"]*"\s*:')
 
 
 class JsonFormat(TextFormat):
-    """One JSON object per line. Names may differ between lines; null is missing; nested values are flattened."""
+    """One JSON object per line."""
+
+    columns: JsonColumns
 
     def __init__(self, options: Options) -> None:
-        self._source = options.name
-        self._roles = Roles.of(options)
-        self._missing = frozenset({None, *self._roles.missing, *self._roles.missing_values})
-        self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
-        self._columns = TextColumns(Header([]), self._roles, are_typed=True)  # what all columns share
-        self.times, self.numbers = self._columns.times, self._columns.numbers
-        self._late_label = options.flag("late_label", False)
-        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
-        roles = self._roles.label, self._roles.key, self._roles.time
-        self.envelope = Envelope.of(options, self._roles.time)
-        self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
-        self._labels = Labels(self._roles.missing, self.numbers.notices, str)
-        self._first: list[dict[str, Any]] = []
-        categories = [name for name, kind in self._convert.items() if kind == "category"]
-        exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
-        self.objects = JsonObjects(exact, self.envelope)
-
-    @property
-    def decided(self) -> Mapping[str, Any]:
-        """Units of times, which texts are numbers or missing values, columns of nested fields, and what was skipped."""
-        found = dict(super().decided)
-        if self.nested.known:
-            found["nested"] = self.nested.decided
-        if self.envelope is not None:
-            found["skipped"] = dict(self.envelope.skipped)
-        return found
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far, and what was skipped."""
-        return self.numbers.notices.texts + ([] if self.envelope is None else self.envelope.notices)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the first events were inspected."""
-        return self.numbers.is_sampled
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore earlier decisions."""
-        super().restore(decided)
-        self.nested.restore(decided.get("nested", ()))
-        if self.envelope is not None:
-            self.envelope.skipped = Counter(decided.get("skipped", {}))
+        super().__init__(options)
+        self.columns = JsonColumns(options)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Return 0, because there is no header. Raise an error if an object spans several lines."""
@@ -110,27 +71,80 @@ class JsonFormat(TextFormat):
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Parse one object per line."""
-        return line_records(lines, bad, limit, map(self.objects.one, lines))
+        return line_records(lines, bad, limit, map(self.columns.objects.one, lines))
 
-    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """Parse lines with one object each."""
+        rows = self.columns.objects.all(lines)
+        return None if rows is None else self.columns.read(rows)
+
+
+class JsonColumns(TextColumns):
+    """Convert objects. Names may differ between objects; null is missing; nested values are flattened."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(Header([]), Roles.of(options), are_typed=True)
+        self._gone = frozenset({None, *self._roles.missing, *self._roles.missing_values})
+        self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
+        self._source, self._late_label = options.name, options.flag("late_label", False)
+        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
+        roles = self._roles.label, self._roles.key, self._roles.time
+        self.envelope = Envelope.of(options, self._roles.time)
+        self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
+        self._labels = Labels(self._roles.missing, self.numbers.notices, str)
+        self._first: list[dict[str, Any]] = []
+        categories = [name for name, kind in self._convert.items() if kind == "category"]
+        exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
+        self.objects = JsonObjects(exact, self.envelope)
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Units of times, which texts are numbers or missing values, columns of nested fields, and what was skipped."""
+        found = super().decided
+        if self.nested.known:
+            found["nested"] = self.nested.decided
+        if self.envelope is not None:
+            found["skipped"] = dict(self.envelope.skipped)
+        return found
+
+    @property
+    def notices(self) -> list[str]:
+        """Warnings so far, and what was skipped."""
+        return super().notices + ([] if self.envelope is None else self.envelope.notices)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first events were inspected."""
+        return self.numbers.is_sampled
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Restore earlier decisions."""
+        super().restore(decided)
+        self.nested.restore(decided.get("nested", ()))
+        if self.envelope is not None:
+            self.envelope.skipped = Counter(decided.get("skipped", {}))
+
+    def inspect(self, source: str, rows: Sequence[Any], whole: bool) -> None:
         """Check that the first events of a file contain the label, key and time.
 
         The check skips a label declared as late.
         """
-        if whole:
-            self._check_envelope(rows)
-            rows = self._flat(self._opened(rows), {})
-            if not rows:  # all are skipped; the next ones decide
-                return
-            names = dict.fromkeys(name for row in rows for name in row)
-            Roles(None, self._roles.key, self._roles.time).check(self._source, names)
-            if not self._late_label:
-                self._check_label(names, len(rows))
-            self._check_others(names, len(rows))
-            times = [name for name, kind in self._convert.items() if kind == "time"]
-            for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
-                self.times.decide(self._source, name, [row.get(name) for row in rows])
-            self._look_at(rows, self._source)
+        if not whole:
+            return
+        self._source = source
+        self._check_envelope(rows)
+        rows = self._flat(self._opened(rows), {})
+        if not rows:  # all are skipped; the next ones decide
+            return
+        names = dict.fromkeys(name for row in rows for name in row)
+        Roles(None, self._roles.key, self._roles.time).check(source, names)
+        if not self._late_label:
+            self._check_label(names, len(rows))
+        self._check_others(names, len(rows))
+        times = [name for name, kind in self._convert.items() if kind == "time"]
+        for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
+            self.times.decide(source, name, [row.get(name) for row in rows])
+        self._look_at(rows, source)
 
     def _look_at(self, rows: Sequence[Any], source: str | None) -> None:
         """Decide which texts are numbers. Warn of counters and sentinels."""
@@ -161,7 +175,8 @@ class JsonFormat(TextFormat):
             cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
             self._first.append(cut)
         if len(self._first) >= FEWEST_EVENTS:
-            self._check_others(dict.fromkeys(chain.from_iterable(self._first)), len(self._first), is_live=True)
+            names = dict.fromkeys(chain.from_iterable(self._first))
+            self._check_others(names, len(self._first), is_live=True)
             self._look_at(self._first, None)
             self._first = []
 
@@ -207,12 +222,7 @@ class JsonFormat(TextFormat):
                 f"{error} (in the first {n:,} events; if it comes later, set late_label=yes)", **vars(error)
             ) from None
 
-    def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """Parse lines with one object each."""
-        rows = self.objects.all(lines)
-        return None if rows is None else self.events(rows)
-
-    def events(self, rows: Sequence[Any]) -> Events:
+    def read(self, rows: Sequence[Any]) -> Events:
         """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
         bad: Bad = {}
         if not (self.numbers.is_sampled or self._roles.bare):
@@ -234,13 +244,13 @@ class JsonFormat(TextFormat):
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
         )
-        labels = [None] * len(rows) if label is None else list(self._known(label, bad))
+        labels = [None] * len(rows) if label is None else list(self._labels_of(label, bad))
         times = None if time is None else self.times.milliseconds(str(roles.time), time, bad)
         if roles.bare:
             return Events([{} for _ in rows], labels, key, times, bad)
-        return Events(self._features(list(rows), bad), labels, key, times, bad)
+        return Events(self._cleaned(list(rows), bad), labels, key, times, bad)
 
-    def _known(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
+    def _labels_of(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
         """Return labels, None where missing. Rows whose label is invalid are added to `bad`."""
         kinds = set(map(type, labels))
         if kinds == {str}:
@@ -253,7 +263,7 @@ class JsonFormat(TextFormat):
                     bad.setdefault(i, f"the label '{self._roles.label}' is infinite")
         return (self._labels[value] if type(value) is str else value for value in labels)
 
-    def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
+    def _cleaned(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         for name in self._roles.unused:
             for row in rows:
                 row.pop(name, None)
@@ -263,7 +273,7 @@ class JsonFormat(TextFormat):
             rows = self.nested.rows(rows, bad)
             kinds = _kinds(rows)
         if not kinds.isdisjoint(self._may_be_missing):
-            gone = self._missing
+            gone = self._gone
             rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
         for name, texts in self.numbers.markers.items():
             for row in rows:

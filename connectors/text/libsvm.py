@@ -11,17 +11,17 @@ import numpy as np
 
 from connectors.columns.cells import MISSING, Bad, number_of, shown
 from connectors.columns.labels import Labels
-from connectors.columns.text import Events
+from connectors.columns.roles import Roles
+from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.events import SparseRows
-from connectors.notices import Notices
 from connectors.options import Options
 from connectors.text.formats import Records, TextFormat, line_records
 from connectors.text.source import TextSource
 
 
 class LibsvmFormat(TextFormat):
-    """Sparse rows. A ``#`` starts a comment. A line that starts with a pair has no label."""
+    """Sparse rows, one per line. Lines that start with ``#`` are comments."""
 
     def __init__(self, options: Options) -> None:
         for key in ("label", "key", "time", "ignore", "types"):
@@ -32,8 +32,8 @@ class LibsvmFormat(TextFormat):
                     "unknown",
                     option=key,
                 )
-        self._notices = Notices()
-        self._labels = Labels(options.texts("missing", MISSING), self._notices, _label)
+        super().__init__(options)
+        self.columns = LibsvmColumns(Roles(missing=options.texts("missing", MISSING)))
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Return 0, because there is no header."""
@@ -43,27 +43,38 @@ class LibsvmFormat(TextFormat):
         """Parse one event per line."""
         return line_records(lines, bad, limit, lines, skip=("#",))
 
-    @property
-    def notices(self) -> Sequence[str]:
-        """Warnings so far."""
-        return self._notices.texts
 
-    def events(self, rows: Sequence[Any]) -> Events:
+class LibsvmColumns(TextColumns):
+    """Convert sparse rows. A ``#`` starts a comment. A line that starts with a pair has no label."""
+
+    def __init__(self, roles: Roles) -> None:
+        super().__init__(Header([]), roles)
+        self._labels = Labels(roles.missing, self.numbers.notices, _label)
+
+    def inspect(self, source: str, rows: Sequence[Any], whole: bool) -> None:
+        """Do nothing, because all features are numbers."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first rows of a later file need no inspection."""
+        return True
+
+    def read(self, rows: Sequence[Any]) -> Events:
         """Parse all lines at once. If that fails, parse each line to find the invalid ones."""
         try:
-            return self._read(rows)
+            return self._parsed(rows)
         except (ValueError, OverflowError):
             bad: Bad = {}
             for i, row in enumerate(rows):
                 try:
-                    self._read([row])
+                    self._parsed([row])
                 except (ValueError, OverflowError) as error:
                     bad[i] = str(error) if type(error) is _FaultError else _reason(row)
-            events = self._read(["0" if i in bad else row for i, row in enumerate(rows)])
+            events = self._parsed(["0" if i in bad else row for i, row in enumerate(rows)])
             events.bad = bad
             return events
 
-    def _read(self, rows: Sequence[str]) -> Events:
+    def _parsed(self, rows: Sequence[str]) -> Events:
         labels: list[Any] = []
         tokens: list[str] = []
         starts = [0]

@@ -105,7 +105,7 @@ class TextSource(PrefetchSource):
         self._begun = True
         reader.consume(size)
         self._start = reader.position
-        if not self._is_first and self._format.is_settled:
+        if not self._is_first and self._format.columns.is_settled:
             self._sampled = True
         elif not self._stream.live:
             texts, bad = reader.decode(reader.peek(SAMPLE))
@@ -115,7 +115,7 @@ class TextSource(PrefetchSource):
 
     def _sample(self, found: Records, whole: bool) -> None:
         if found.rows:
-            self._format.decide(found.rows, whole)
+            self._format.inspect(found.rows, whole)
             self._sampled = True
 
     def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
@@ -164,7 +164,7 @@ class TextSource(PrefetchSource):
         return self._made(events, range(line + 1, reader.line + 1), LazyStrings(lines, _text_of), [])
 
     def _batch(self, found: Records, line: int) -> Batch:
-        events: Events = self._format.events(found.rows) if self._begun else Events([], [])
+        events: Events = self._format.columns.read(found.rows) if self._begun else Events([], [])
         starts = found.starts
         numbers = (
             range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
@@ -202,12 +202,12 @@ class TextSource(PrefetchSource):
     @property
     def notices(self) -> Sequence[str]:
         """Warnings so far."""
-        return self._format.notices
+        return self._format.columns.notices
 
     @property
     def categories(self) -> Sequence[str]:
         """Features whose values the file declares, as in ARFF."""
-        return self._format.categories
+        return self._format.columns.categories
 
     @property
     def _unit(self) -> str:
@@ -221,7 +221,7 @@ class TextSource(PrefetchSource):
     def _read_position(self) -> Position:
         """Position to resume from: offset, line, decisions about columns and fingerprints of bytes read."""
         version = {} if self._stream.version is None else {"version": self._stream.version}
-        return self._reader.position | dict(self._format.decided) | {"cut": self._cut} | version
+        return self._reader.position | self._format.columns.decided | {"cut": self._cut} | version
 
     @property
     def is_apart(self) -> bool:
@@ -242,14 +242,14 @@ class TextSource(PrefetchSource):
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            self._format.restore(position)
+            self._format.columns.restore(position)
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}", "position") from error
 
     def recall(self, position: Position) -> None:
         """Restore the types of columns."""
-        self._format.restore(position)
+        self._format.columns.restore(position)
 
     def _let_go(self) -> None:
         if not self._closed:
