@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from connectors.addresses import printable
-from connectors.arrow.columns import ArrowColumns
-from connectors.arrow.rows import ArrowRows
+from connectors.arrow.columns import ArrowColumns, ArrowRows
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from connectors.arrow.columns import import_arrow
 from connectors.arrow.parquet_sink import PART_ROWS, array_of, write_table
-from connectors.arrow.rows import import_arrow
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import writing

@@ -6,7 +6,7 @@ import glob
 import os
 from typing import Any
 
-from connectors.arrow.rows import import_arrow
+from connectors.arrow.columns import import_arrow
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, writing

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from connectors.arrow.rows import ArrowRows
+from connectors.arrow.columns import ArrowRows
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position

@@ -8,7 +8,6 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,17 +65,6 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
     return found
 
 
-def warn_of_sentinels(name: str, values: Sequence[float], notices: Notices, cells: Sequence[str] | None = None) -> None:
-    """Warn of sentinels in a column."""
-    for text, share in sentinels(values, cells).items():
-        form = (
-            f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
-            f"learned as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
-            "the default ones)"
-        )
-        notices.say(Notice.of(form, name, share=100.0 * share))
-
-
 def direction(values: NDArray[np.float64]) -> str:
     """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty string.
 
@@ -124,8 +112,8 @@ def form_of_dates(values: NDArray[np.float64]) -> str:
     return str(forms.pop()) if all(form_of_date(number) in forms for number in numbers.tolist()) else ""
 
 
-def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
-    """Warn if a feature is a counter or contains dates written as numbers."""
+def _counter_notice(name: str, values: NDArray[np.float64]) -> Notice | None:
+    """Return the warning that a feature is a counter or contains dates written as numbers."""
     details = {"option": shlex.quote(name), "kept": shlex.quote(f"{name}:number")}
     remedy = "--ignore {option} leaves it out"
     if form := form_of_dates(values):
@@ -138,12 +126,12 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
             order = " (the newest come first: sort the rows by it)" if way == "down" else ""
             remedy = f"--time {{option}} uses it as the event time{order}, {remedy}"
     else:
-        return
+        return None
     form = (
         f"column {{name!r}} {what}, and is learned as a feature: {remedy} (--types {{kept}} keeps it without this "
         "warning)"
     )
-    notices.say(Notice.of(form, name, **details))
+    return Notice.of(form, name, **details)
 
 
 def warn_of_numbers(
@@ -160,8 +148,15 @@ def warn_of_numbers(
     notices
         Where warnings go.
     """
-    warn_if_counter(name, values, notices)
-    warn_of_sentinels(name, values.tolist(), notices, cells)
+    if (notice := _counter_notice(name, values)) is not None:
+        notices.say(notice)
+    for text, share in sentinels(values.tolist(), cells).items():
+        form = (
+            f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
+            f"learned as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
+            "the default ones)"
+        )
+        notices.say(Notice.of(form, name, share=100.0 * share))
 
 
 def is_index(cells: Sequence[str]) -> bool:

@@ -199,7 +199,7 @@ def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
     tried
         Formats to try.
     """
-    if not (tried and cells and nearly_all(sum(map(_has_digit, cells)), cells)) or are_addresses(cells):
+    if not (tried and cells and nearly_all(sum(map(bool, map(_DIGIT.search, cells))), cells)) or are_addresses(cells):
         return []
     different = Counter(cells)  # which are few in most categorical columns
     counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
@@ -211,10 +211,6 @@ def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
     # Python's format is preferred if it reads cells without units: 1.234 is a decimal.
     is_plain = spellings[:1] == [Spelling()] and not any(map(unit_of, cells))
     return spellings[:1] if is_plain else spellings
-
-
-def _has_digit(cell: str) -> bool:
-    return _DIGIT.search(cell) is not None
 
 
 def nearly_all(n: int, cells: Sequence[str]) -> bool:

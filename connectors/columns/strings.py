@@ -1,11 +1,11 @@
-"""Batch columns stored in arrays and converted to Python lists on demand."""
+"""Batch columns stored in arrays, also those of pyarrow, and converted to Python lists on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, repeat
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,7 @@ class StringColumn(Sequence[str]):
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> StringColumn: ...
-    def __getitem__(self, i: int | slice) -> str | StringColumn:
+    def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             start, end, _ = i.indices(len(self))
             return StringColumn(self._data, self._bounds[start : max(start, end) + 1])
@@ -145,11 +141,7 @@ class CategoricalColumn(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.codes)
 
-    @overload
-    def __getitem__(self, i: int) -> Any: ...
-    @overload
-    def __getitem__(self, i: slice) -> CategoricalColumn: ...
-    def __getitem__(self, i: int | slice) -> Any:
+    def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return CategoricalColumn(self.codes[i], self.values)
         return self.values[int(self.codes[i])]
@@ -207,3 +199,32 @@ def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:
     if not numbers:
         return np.full(len(values), -1)
     return np.fromiter(map(numbers.get, values, repeat(-1)), np.int64, len(values))
+
+
+# Arrays of pyarrow -----------------------------------------------------------------------------------------------
+
+
+def floats_of(array: Any) -> NDArray[np.float64]:
+    """Convert a pyarrow array to numpy, with NaN for null.
+
+    pyarrow's own `to_numpy` imports pandas if it is installed.
+    """
+    validity, data = array.buffers()
+    values = np.frombuffer(data, np.float64, len(array), 8 * array.offset)
+    if array.null_count:
+        there = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
+        values = np.where(there[array.offset :], values, np.nan)
+    return values
+
+
+def codes_of(array: Any) -> CategoricalColumn:
+    """Convert a dictionary array; only its distinct texts become Python strings."""
+    indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
+    return CategoricalColumn(indices.astype(np.int64), array.dictionary.to_pylist())
+
+
+def texts_of(array: Any) -> StringColumn:
+    """Convert a string array without creating Python strings."""
+    _, bounds, data = array.buffers()
+    starts = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    return StringColumn(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)

@@ -334,15 +334,12 @@ class TextColumns:
         kind = self.types.get(name)
         if kind == "time":
             return self.times.features(name, cells, bad, self._roles.missing_numbers)
-        return {name: self._column(name, kind, cells, bad)}
-
-    def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:
         if kind == "mixed":
-            return self._mixed(name, cells)
+            return {name: self._mixed(name, cells)}
         if kind != "category":
-            return self._read_numbers(name, cells, bad)
+            return {name: self._read_numbers(name, cells, bad)}
         self._check_allowed(name, cells, bad)
-        return categories(cells, self._missing(name))
+        return {name: categories(cells, self._missing(name))}
 
     def _mixed(self, name: str, cells: Cells) -> NDArray[np.object_]:
         values = self._values.get(name)

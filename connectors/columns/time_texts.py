@@ -116,13 +116,7 @@ def form_of_date(number: float) -> str | None:
     """Return the format of a number that may be a date without separators, or None."""
     text = str(number).removesuffix(".0")
     form = _DIGITS.get(len(text)) if text[:2] in ("19", "20") and text.isdigit() else None
-    if form is None:
-        return None
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return None
-    return form
+    return form if form is not None and _reads(form, text) else None
 
 
 # Features --------------------------------------------------------------------------------------------------------

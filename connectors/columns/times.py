@@ -183,7 +183,9 @@ class Times:
             return "ms"
         guess = self.guesses.get(name)
         if guess is None:
-            guess = self._first(name, number)
+            if fault := _date_in_digits(name, number):
+                raise _RefusedError(fault)
+            guess = self.guesses[name] = time_unit_of(number) or abs(number)
         told = time_unit_of(number)
         if isinstance(guess, str):
             if told not in (None, guess):
@@ -195,13 +197,6 @@ class Times:
         self._say(name, number)
         self.guesses[name] = max(guess, abs(number))
         return "ms"
-
-    def _first(self, name: str, number: float) -> Any:
-        """Detect the unit of a column from its first number."""
-        if fault := _date_in_digits(name, number):
-            raise _RefusedError(fault)
-        guess = self.guesses[name] = time_unit_of(number) or abs(number)
-        return guess
 
     def _at_once(self, name: str, numbers: NDArray[Any]) -> NDArray[np.int64] | None:
         """Parse a column of numbers at once. None if the rows must be parsed one by one."""
@@ -218,24 +213,19 @@ class Times:
         lowest, highest = (numbers.min().item(), numbers.max().item()) if len(numbers) else (0, 0)
         if not (lowest or highest):
             return "ms"
-        first = numbers[(numbers != 0).argmax()].item()
-        guess = self.guesses.get(name)
-        if guess is None:
-            try:
-                guess = self._first(name, first)
-            except _RefusedError:
-                return None
+        try:
+            unit = self._unit(name, numbers[(numbers != 0).argmax()].item())
+        except _RefusedError:
+            return None
+        guess = self.guesses[name]
         if isinstance(guess, str):
             n = TIME_UNITS[guess]
-            if not EARLIEST_S * n <= lowest <= highest < LATEST_S * n:
-                return None
-        else:
-            largest = max(guess, highest, -lowest)
-            if largest >= EARLIEST_S:
-                return None
-            self.guesses[name] = largest
-        self._say(name, first)
-        return guess if isinstance(guess, str) else "ms"
+            return unit if EARLIEST_S * n <= lowest <= highest < LATEST_S * n else None
+        largest = max(guess, highest, -lowest)
+        if largest >= EARLIEST_S:
+            return None
+        self.guesses[name] = largest
+        return unit
 
     def _say(self, name: str, number: float) -> None:
         """Log once how the numbers of a column are interpreted."""

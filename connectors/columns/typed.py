@@ -1,7 +1,8 @@
-"""Tables whose columns have types, converted to events: Parquet, Arrow and databases."""
+"""Tables whose columns have types, and the sources of their rows: Parquet, Arrow and databases."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from connectors.columns.time_texts import time_features
 from connectors.errors import ConnectorError
 from connectors.events import BATCH_BYTES, Batch, Origins, Position, Table
 from connectors.notices import Notice
+from connectors.streams import PrefetchSource
 
 SAMPLE = 1000
 """Number of rows that decide which texts are numbers."""
@@ -154,3 +156,49 @@ class TypedColumns(TextColumns):
     def _without_absent(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers with NaN for those that are declared as missing values."""
         return np.where(np.isin(values, self._missing_values), np.nan, values) if self._missing_values else values
+
+
+class RowSource(PrefetchSource):
+    """Base class of sources that count rows from 0 and convert them by `TypedColumns`.
+
+    Attributes
+    ----------
+    unit
+        Name of the source in the origins of events.
+    """
+
+    unit: str = "source"
+    _columns: TypedColumns
+    _batch_size: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._row = 0
+        self._total = math.inf  # unknown
+
+    def _next(self, columns: Mapping[str, Any], n: int) -> Batch:
+        """Count the next n rows as read, and return their events."""
+        start, self._row = self._row, self._row + n
+        origins = Origins({self.unit: self.name}, {"row": range(start, self._row)})
+        return self._columns.batch(columns, n, origins, lambda: self._read_position)
+
+    @property
+    @abstractmethod
+    def _mark(self) -> Position:
+        """What identifies the rows read so far, beside their number."""
+
+    @property
+    def _read_position(self) -> Position:
+        """Number of rows read, what identifies them, and the decisions about texts and times."""
+        return {"row": self._row} | self._mark | self._columns.decided
+
+    @property
+    def _read_fraction(self) -> float | None:
+        if self._total == math.inf:
+            return None
+        return self._row / self._total if self._total else 1.0
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Warnings so far."""
+        return self._columns.notices

@@ -115,17 +115,12 @@ def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) ->
     listed = _listed_together(list(filter(is_remote, roots)))
     for root in roots:
         if root in listed:
-            for each in listed[root]:
-                if not (outputs and _is_in(os.path.realpath(each.path), outputs)):
-                    found.setdefault(each.identity, each)
-            continue
-        if is_several(root):
-            paths = sorted(_inside(root), key=natural_key)
-            paths = [path for path in paths if not (outputs and _is_in(os.path.realpath(path), outputs))]
+            there = listed[root]
         else:
-            paths = [root]
-        for path in paths:
-            if (file := _listed(path, root)) is not None:
+            paths = sorted(_inside(root), key=natural_key) if is_several(root) else [root]
+            there = [file for path in paths if (file := _listed(path, root)) is not None]
+        for file in there:
+            if not (outputs and is_several(root) and _is_in(os.path.realpath(file.path), outputs)):
                 found.setdefault(file.identity, file)
     files = list(found.values())
     if order == "name":

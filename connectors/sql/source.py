@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from connectors.columns.roles import Roles
-from connectors.columns.rows import RowSource
-from connectors.columns.typed import SAMPLE, TypedColumns
+from connectors.columns.typed import SAMPLE, RowSource, TypedColumns
 from connectors.errors import ConnectorError, OptionError
 from connectors.events import BATCH_EVENTS, Batch, Origins, Position
 from connectors.options import Options

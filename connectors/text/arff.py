@@ -60,16 +60,8 @@ class ArffFormat(TextFormat):
         name = _text(match, 1)
         if name in attributes:
             raise ConnectorError(f"{self._source}: attribute {name!r} is declared twice")
-        values = match[4]
-        if values is None:
-            attributes[name] = match[5].lower()
-        else:
-            attributes[name] = self._values(values, number)
-
-    def _values(self, text: str, number: int) -> list[str]:
-        """Return the values of a nominal attribute."""
         try:
-            return _cells(text)
+            attributes[name] = match[5].lower() if match[4] is None else _cells(match[4])
         except ValueError as error:
             raise ConnectorError(f"{self._source}: line {number}: {error}") from None
 

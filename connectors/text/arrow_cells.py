@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow.arrays import codes_of, floats_of, texts_of
 from connectors.columns.cells import (
     APART,
     CODED,
@@ -19,6 +18,7 @@ from connectors.columns.cells import (
     NUMBERS,
     USUAL_MISSING_NUMBERS,
 )
+from connectors.columns.strings import codes_of, floats_of, texts_of
 
 Cells = Sequence[str] | NDArray[np.float64]
 

@@ -26,16 +26,13 @@ class ByteStream(ABC):
 
     live: bool = False
     """Whether more bytes may arrive after a pause."""
+    version: str | None = None
+    """Version of a remote file, which must not change. None for local files."""
 
     @property
     def encoding(self) -> str:
         """Encoding of the text, as messages name it."""
         return "utf-8"
-
-    @property
-    def version(self) -> str | None:
-        """Version of a remote file, which must not change. None for local files."""
-        return None
 
     @property
     def damage(self) -> str | None:
@@ -84,13 +81,9 @@ class FileStream(ByteStream):
         size: Callable[[], int | None] | None = None,
         version: str | None = None,
     ) -> None:
-        self._file, self._name, self._version = file, name, version
+        self._file, self._name, self.version = file, name, version
         self._size: Callable[[], int | None] = size or (lambda: os.fstat(file.fileno()).st_size)
         self._close = weakref.finalize(self, file.close)
-
-    @property
-    def version(self) -> str | None:
-        return self._version
 
     def read(self, wait_s: float) -> bytes | None:
         return _read(self._file, self._name) or None
@@ -209,15 +202,11 @@ class Converted(ByteStream):
     _ready = b""  # converted, but not returned yet
 
     def __init__(self, stream: ByteStream) -> None:
-        self._stream, self.live = stream, stream.live
+        self._stream, self.live, self.version = stream, stream.live, stream.version
 
     @property
     def encoding(self) -> str:
         return self._stream.encoding
-
-    @property
-    def version(self) -> str | None:
-        return self._stream.version
 
     @property
     def damage(self) -> str | None:

@@ -239,18 +239,14 @@ class CsvFormat(TextFormat):
     def _check_delimiter(self, header: list[str]) -> None:
         """Raise an error if a single name looks like several, unless the delimiter was given."""
         other = next((mark for mark in ";\t|," if mark in header[0]), None)
-        if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
-            raise ConnectorError(
-                f"{self._source}: the header is a single name in quotes, {header[0]!r}: take the quotes off whole "
-                f"lines (or set delimiter={_named(other)} if it is one name)",
-                option="delimiter",
-            )
-        if len(header) == 1 and other is not None and not self._chosen:
-            raise ConnectorError(
-                f"{self._source}: the header is a single name, {header[0]!r}: set delimiter={_named(other)} if it is "
-                f"several (or delimiter={_named(self._dialect.delimiter)} if not)",
-                option="delimiter",
-            )
+        if len(header) > 1 or other is None or self._chosen:
+            return
+        own = self._dialect.delimiter
+        what = f", {header[0]!r}: set delimiter={_named(other)} if it is several (or delimiter={_named(own)} if not)"
+        if other == own:
+            remedy = f"take the quotes off whole lines (or set delimiter={_named(other)} if it is one name)"
+            what = f" in quotes, {header[0]!r}: {remedy}"
+        raise ConnectorError(f"{self._source}: the header is a single name{what}", option="delimiter")
 
     def _name_columns(self, names: list[str]) -> None:
         unnamed = _tell_apart(names)

@@ -11,8 +11,7 @@ from typing import IO
 
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import ByteStream, FileStream, GrowingFile, Pipe
-from connectors.text.compression import ZIP_SUFFIX, Codec, codec_of_bytes, codec_of_name, may_be_compressed
-from connectors.text.unpacked import Unpacked
+from connectors.text.compression import ZIP_SUFFIX, Codec, Unpacked, codec_of_bytes, codec_of_name, may_be_compressed
 
 logger = logging.getLogger("connectors")
 

@@ -17,7 +17,7 @@ import zstandard
 
 from connectors import ConnectorError, open_sink, open_source
 from connectors.text.bytestreams import Pipe
-from connectors.text.unpacked import Unpacked
+from connectors.text.compression import Unpacked
 from tests.connectors.streams import events, read, rejects, resumed_everywhere, rows, write
 from tests.errors import raises
 
