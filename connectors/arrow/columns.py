@@ -121,9 +121,8 @@ class ArrowColumns(TypedColumns):
         return dict(zip(flat.schema.names, flat.columns, strict=True))
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
-        kind = self._kind(column.type)
-        wanted = self._roles.types.get(name) or self.decided_type(name) or kind
-        if kind == "category" or wanted == "category":
+        wanted = self.types.get(name)  # also of a column that was a category in an earlier file
+        if self._kind(column.type) == "category" or wanted == "category":
             return _texts(name, column, bad)
         if wanted == "time":
             return self.plain(name, column, bad)

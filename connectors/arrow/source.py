@@ -122,7 +122,7 @@ class ArrowSource(ArrowRows):
     def _batches(self) -> Iterator[Batch]:
         if self._row == 0:
             self._look_at_first()
-        while (part := self._next_part()) is not None:
+        while (part := self._held.pop(0) if self._held else self._pulled()) is not None:
             self._check_schema(part.schema)
             yield from self._split(part)
 
@@ -134,9 +134,6 @@ class ArrowSource(ArrowRows):
         alike = [part for part in self._held if part.schema.equals(self._schema)]
         rows = self._pa.Table.from_batches(alike).slice(0, SAMPLE).unify_dictionaries().combine_chunks()
         self._columns.look_at(self._columns.flat(self._batches_of(rows)[0]))
-
-    def _next_part(self) -> Any:
-        return self._held.pop(0) if self._held else self._pulled()
 
     def _pulled(self) -> Any:
         """Read the next record batch, None at the end."""

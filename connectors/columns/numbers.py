@@ -70,14 +70,12 @@ class NumberColumns:
     @property
     def decided(self) -> dict[str, Any]:
         """The decisions so far, as JSON. Empty if there are none."""
-        found: dict[str, Any] = {"markers": dict(self.markers)} if self.markers else {}
-        found |= {"open": sorted(self._open)} if self._open else {}
-        found |= {"sampled": True} if self.is_sampled else {}
         spellings = {
             name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
             for name, each in self.spelled.items()
         }
-        return found | ({"spellings": spellings} if spellings else {})
+        found: dict[str, Any] = {"markers": dict(self.markers), "open": sorted(self._open), "spellings": spellings}
+        return {name: value for name, value in (found | {"sampled": self.is_sampled}).items() if value}
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""

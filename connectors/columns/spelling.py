@@ -268,13 +268,11 @@ def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
         return {}
     numbers = [cell for cell in there if cell not in texts]
     read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
-    if 10 * len(read) < 9 * len(numbers) or _are_codes({*read}):
+    different = {*read}
+    are_codes = len(different) < _LEAST_NUMBERS and all(is_number(x) and number_of(x).is_integer() for x in different)
+    if are_codes or not nearly_all(len(read), numbers):
         return {}
     return {text: n / len(there) for text, n in texts.items()}
-
-
-def _are_codes(numbers: set[str]) -> bool:
-    return len(numbers) < _LEAST_NUMBERS and all(is_number(cell) and number_of(cell).is_integer() for cell in numbers)
 
 
 class SpelledNumbers(Memo):

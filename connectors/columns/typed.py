@@ -84,10 +84,6 @@ class TypedColumns(TextColumns):
         """Return the number of events in a batch, fewer than wanted for wide tables."""
         return min(wanted, max(1, BATCH_BYTES // (8 * max(len(self._features), 1))))
 
-    def decided_type(self, name: str) -> str | None:
-        """Return category for a column that was one in an earlier file, else None."""
-        return "category" if self.types.get(name) == "category" else None
-
     @abstractmethod
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
         """Return the values of a feature: an array of numbers, or a list of texts or times."""

@@ -72,11 +72,7 @@ def is_several(path: str) -> bool:
     scheme, colons, _ = path.partition("://")
     if colons:
         return scheme.lower() in STORES and (path.endswith("/") or glob.has_magic(path))
-    return path != "-" and (os.path.isdir(path) or _is_glob(path))
-
-
-def _is_glob(path: str) -> bool:
-    return glob.has_magic(path) and not os.path.exists(path)
+    return path != "-" and (os.path.isdir(path) or (glob.has_magic(path) and not os.path.exists(path)))
 
 
 def natural_key(path: str) -> tuple[Any, ...]:

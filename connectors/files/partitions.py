@@ -34,13 +34,14 @@ class PartitionColumns(TextColumns):
         ignore, types = options.names("ignore"), options.kinds("types")
         mine: dict[str, Any] = {name: given[name] for name in _SHARED if name in given}
         mine |= {name: given.pop(name) for name in _ROLES if given.get(name) in keys}
-        mine["ignore"], rest = _split(ignore, keys)
-        mine["types"], others = {name: types[name] for name in types if name in keys}, types.keys() - set(keys)
+        mine["ignore"] = [name for name in ignore if name in keys]
+        mine["types"] = {name: types[name] for name in types if name in keys}
         super().__init__(Header(keys), Roles.of(Options(source, mine)))
         self._source, self.keys = source, list(keys)
-        for name, left in (("ignore", rest), ("types", {name: types[name] for name in types if name in others})):
-            if name in given:
-                given[name] = left or None
+        given |= {
+            "ignore": [name for name in ignore if name not in keys] or None,
+            "types": {name: types[name] for name in types if name not in keys} or None,
+        }
 
     def look_at(self, values: Iterable[Mapping[str, str]]) -> None:
         """Infer types from the folders of all files."""
@@ -93,7 +94,3 @@ class PartitionColumns(TextColumns):
             times=batch.times if roles.time is None else events.times,
         )
         return found.without(events.bad)
-
-
-def _split(names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
-    return [name for name in names if name in keys], [name for name in names if name not in keys]

@@ -46,15 +46,11 @@ class ArrowCells:
 
     def __init__(self, delimiter: str, missing: frozenset[str], marks: Sequence[bytes] = (b'"',)) -> None:
         self._delimiter, self._marks = delimiter, marks
-        self._missing = sorted(USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing)
+        self._missing = tuple(sorted(USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing))
         self._n_lines = 0
-        self._csv: Any = None
         self._usable = delimiter.isascii() and delimiter.encode() not in marks
-
-    @property
-    def is_in_use(self) -> bool:
+        self.is_in_use = False
         """Whether pyarrow has been loaded to read lines."""
-        return self._csv is not None
 
     def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
         """Read the columns in `kinds`, by name; return None if Python must read the lines."""
@@ -62,12 +58,19 @@ class ArrowCells:
         if not (self._usable and kinds) or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
         block = _plain(lines, self._marks)
-        if block is None or not self._is_loaded():
+        if block is None:
             return None
-        options = self._options(tuple(names), tuple(kinds.items()))
         try:
-            table = self._csv.read_csv(self._csv_buffer(block), *options)
-        except self._invalid:
+            import pyarrow
+            import pyarrow.csv
+        except ImportError:
+            self._usable = False
+            return None
+        self.is_in_use = True
+        options = _options(self._delimiter, self._missing, tuple(names), tuple(kinds.items()))
+        try:
+            table = pyarrow.csv.read_csv(pyarrow.py_buffer(block), *options)
+        except pyarrow.ArrowInvalid:
             return None
         if len(table) != len(lines) or any(column.num_chunks != 1 for column in table.columns):
             return None
@@ -85,36 +88,29 @@ class ArrowCells:
                 columns[name] = coded if kind == CODED else coded.tolist()
         return columns
 
-    def _is_loaded(self) -> bool:
-        if self._csv is None:
-            try:
-                import pyarrow
-                import pyarrow.csv
-            except ImportError:
-                self._usable = False
-                return False
-            self._csv, self._csv_buffer, self._invalid = pyarrow.csv, pyarrow.py_buffer, pyarrow.ArrowInvalid
-            self._types = {
-                NUMBERS: pyarrow.float64(),
-                APART: pyarrow.string(),
-                LISTED: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
-            }
-            self._options = lru_cache(maxsize=2)(self._make_options)
-        return True
 
-    def _make_options(self, names: tuple[str, ...], kinds: tuple[tuple[str, str], ...]) -> tuple[Any, ...]:
-        types = {name: self._types[LISTED if kind == CODED else kind] for name, kind in kinds}
-        return (
-            self._csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
-            self._csv.ParseOptions(delimiter=self._delimiter, quote_char=False),
-            self._csv.ConvertOptions(
-                check_utf8=False,
-                column_types=types,
-                include_columns=list(types),
-                null_values=self._missing,
-                strings_can_be_null=False,
-            ),
-        )
+@lru_cache(maxsize=2)
+def _options(
+    delimiter: str, missing: tuple[str, ...], names: tuple[str, ...], kinds: tuple[tuple[str, str], ...]
+) -> tuple[Any, ...]:
+    """Return the options of pyarrow for reading, parsing and converting."""
+    import pyarrow
+    from pyarrow import csv
+
+    coded = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    known = {NUMBERS: pyarrow.float64(), APART: pyarrow.string(), LISTED: coded, CODED: coded}
+    types = {name: known[kind] for name, kind in kinds}
+    return (
+        csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
+        csv.ParseOptions(delimiter=delimiter, quote_char=False),
+        csv.ConvertOptions(
+            check_utf8=False,
+            column_types=types,
+            include_columns=list(types),
+            null_values=missing,
+            strings_can_be_null=False,
+        ),
+    )
 
 
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:

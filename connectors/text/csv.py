@@ -95,10 +95,6 @@ class Dialect:
         """Characters that lines without quotes, escapes and comments do not contain."""
         return tuple(mark.encode() for mark in (self.quote, self.escape, self.comment) if mark is not None)
 
-    def has_comment(self, lines: Sequence[str]) -> bool:
-        """Return whether any line contains the comment character."""
-        return self.comment is not None and any(self.comment in line for line in lines)
-
     def without_comment(self, line: str, before: Sequence[str] = ()) -> str:
         """Remove the comment from a line.
 
@@ -147,19 +143,12 @@ class CsvFormat(TextFormat):
         self._roles = Roles.of(options)
         self.columns = TextColumns(Header([]), self._roles)
         self._chosen = options.has("delimiter")
-        self._dialect = Dialect.of(options, delimiter)
+        self._given = Dialect.of(options, delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
-        self._given = self._dialect
-        self._follow(self._dialect)
+        self._follow(self._given)
         if self._has_header and self._names:
             raise ConnectorError(f"{self._source}: option `names` requires `header=no`", "value", option="names")
-
-    def next_file(self, source: str) -> None:
-        """Prepare for a later file, which may declare another delimiter."""
-        super().next_file(source)
-        if self._dialect != self._given:
-            self._follow(self._given)
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -167,12 +156,12 @@ class CsvFormat(TextFormat):
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the column names from the first record; with `header=no`, it is an event."""
-        before = self._dialect.skip_rows
+        before = self._given.skip_rows
         told = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
-        if told is not None:
-            before += 1
-            if not self._chosen:
-                self._follow(replace(self._dialect, delimiter=told[1]))
+        dialect = self._given if told is None or self._chosen else replace(self._given, delimiter=told[1])
+        if dialect != self._dialect:
+            self._follow(dialect)
+        before += told is not None
         size = self._header(lines[before:], last)
         return None if size is None else before + size
 
@@ -260,7 +249,9 @@ class CsvFormat(TextFormat):
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Split lines into records: at once if all lines are simple, else one by one."""
-        if not bad and len(lines) <= limit and not self._dialect.has_comment(lines):
+        comment = self._dialect.comment
+        has_comment = comment is not None and any(comment in line for line in lines)
+        if not bad and len(lines) <= limit and not has_comment:
             try:
                 # Strict mode detects an unclosed last field. If there is none, the lenient reader gives equal results.
                 rows = list(self._dialect.reader(lines, strict=True))

@@ -132,8 +132,12 @@ class JsonColumns(TextColumns):
         if not whole:
             return
         self._source = source
-        self._check_envelope(rows)
-        rows = self._flat(self._opened(rows), {})
+        bad: Bad = {}
+        records = self._opened(rows, bad)
+        if bad and len(bad) == len(rows):
+            message = f"{source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
+            raise ConnectorError(message, "value", option="envelope")
+        rows = self._flat(records, {})
         if not rows:  # all are skipped; the next ones decide
             return
         names = dict.fromkeys(name for row in rows for name in row)
@@ -150,24 +154,21 @@ class JsonColumns(TextColumns):
         """Decide which texts are numbers. Warn of counters and sentinels."""
         self.numbers.is_sampled = True
         with self.numbers.notices.together():
-            self._look_at_each(rows, source)
-
-    def _look_at_each(self, rows: Sequence[Any], source: str | None) -> None:
-        columns: dict[str, list[Any]] = {}
-        for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
-            values = [row.get(name) for row in rows]
-            kinds = set(map(type, values))
-            if str in kinds and self._convert.get(name) in (None, "number"):
-                columns[name] = values
-            elif name not in self._convert and kinds <= _NUMBERS:
-                gone = self._roles.missing_values
-                numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
-                warn_of_numbers(name, numbers, self.numbers.notices)
-        texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
-        for name, kind in self.numbers.decide(source, texts).items():
-            if kind == "category" and name not in self._convert:
-                among = [repr(value) for value in columns[name] if type(value) in (int, float)]
-                self.numbers.find_markers(name, texts[name] + among)
+            columns: dict[str, list[Any]] = {}
+            for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
+                values = [row.get(name) for row in rows]
+                kinds = set(map(type, values))
+                if str in kinds and self._convert.get(name) in (None, "number"):
+                    columns[name] = values
+                elif name not in self._convert and kinds <= _NUMBERS:
+                    gone = self._roles.missing_values
+                    numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
+                    warn_of_numbers(name, numbers, self.numbers.notices)
+            texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
+            for name, kind in self.numbers.decide(source, texts).items():
+                if kind == "category" and name not in self._convert:
+                    among = [repr(value) for value in columns[name] if type(value) in (int, float)]
+                    self.numbers.find_markers(name, texts[name] + among)
 
     def _check_live(self, rows: Sequence[Any]) -> None:
         """Collect the first events of a live stream until there are enough to inspect."""
@@ -190,19 +191,10 @@ class JsonColumns(TextColumns):
                 raise
             self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
 
-    def _check_envelope(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Raise ConnectorError if no event is in the declared envelope."""
-        bad: Bad = {}
-        if self.envelope is not None:
-            self.envelope.unwrapped(rows, bad)
-        if bad and len(bad) == len(rows):
-            message = f"{self._source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
-            raise ConnectorError(message, "value", option="envelope")
-
-    def _opened(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def _opened(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
         """Return the records of the first objects, without those to skip. Warn of envelopes."""
         if self.envelope is not None:
-            return list(filter(None, map(self.objects.inner, rows)))
+            return list(filter(None, self.envelope.unwrapped(rows, bad)[0]))
         if (kind := recognized(rows)) is not None:
             what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
             self.numbers.notices.say(
@@ -226,7 +218,7 @@ class JsonColumns(TextColumns):
         """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
         bad: Bad = {}
         if not (self.numbers.is_sampled or self._roles.bare):
-            self._check_live(self._opened(rows))
+            self._check_live(self._opened(rows, {}))
         if self.envelope is None:
             return self._events(rows, bad)
         rows, skipped = self.envelope.unwrapped(rows, bad)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns.cells import MISSING, Bad, number_of, shown
+from connectors.columns.cells import MISSING, Bad, is_number, number_of, shown
 from connectors.columns.labels import Labels
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header, TextColumns
@@ -101,8 +101,8 @@ class _FaultError(ValueError):
 
 
 def _label(text: str) -> int | float:
-    number = _float(text)
-    if number is None or not math.isfinite(number):
+    number = number_of(text) if is_number(text) else math.nan
+    if not math.isfinite(number):
         raise _FaultError(f"the label is not a number: {shown(text)}")
     return int(number) if number.is_integer() else number
 
@@ -124,16 +124,9 @@ def _reason(row: str) -> str:
     """Return which pair of a line is invalid."""
     for word in row.partition("#")[0].split()[1:]:
         name, colon, value = word.partition(":")
-        if not colon or not name.lstrip("+-").isdigit() or abs(int(name)) >= 1 << 63 or _float(value) is None:
+        if not colon or not name.lstrip("+-").isdigit() or abs(int(name)) >= 1 << 63 or not is_number(value):
             return f"not a pair index:value: {shown(word)}"
     return "not a line of label and index:value pairs"
-
-
-def _float(text: str) -> float | None:
-    try:
-        return number_of(text)
-    except ValueError:
-        return None
 
 
 open_libsvm = functools.partial(TextSource, make=LibsvmFormat)

@@ -83,8 +83,11 @@ class LineReader:
     def decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
         """Decode the next lines, without their newlines. Also return the reasons for damaged ones, by line."""
         bad: dict[int, str] = {}
-        texts = None if self.long else _decoded_at_once(lines)
-        if texts is None:
+        try:
+            texts = b"".join(lines).decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError:
+            texts = []
+        if self.long or len(texts) != len(lines):
             texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
         if texts and not self.line:
             texts[0] = texts[0].removeprefix("\ufeff")
@@ -217,17 +220,6 @@ class LineReader:
         self._ended = True
         if self._stream.damage is None:
             self._finish_line()
-
-
-def _decoded_at_once(lines: list[bytes]) -> list[str] | None:
-    """Decode lines without their newlines. None if any is damaged."""
-    if not lines:
-        return []
-    try:
-        texts = b"".join(lines).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        return None
-    return texts if len(texts) == len(lines) else None
 
 
 def _fingerprint(data: bytes) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class JsonObjects:
         inner = rows if self._envelope is None or not self._exact else list(map(self.inner, rows))
         for name in self._exact:
             values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
-            if float in set(map(type, values)) and any(map(_is_rounded, values)):
+            if any(not abs(value) < _BEYOND_INTEGERS for value in values if type(value) is float):
                 return True
         return False
 
@@ -73,11 +73,6 @@ def _value(row: Any, name: str) -> Any:
     ends = [i for i, letter in enumerate(name) if letter == "."]
     found = (_value(row.get(name[:end]), name[end + 1 :]) for end in ends)
     return next((value for value in found if value is not None), None)
-
-
-def _is_rounded(value: Any) -> bool:
-    """Return whether a number may be an integer of more than 64 bits."""
-    return type(value) is float and not abs(value) < _BEYOND_INTEGERS
 
 
 def _loads(text: str) -> Any:
