@@ -74,8 +74,13 @@ class NumberColumns:
             name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
             for name, each in self.spelled.items()
         }
-        found: dict[str, Any] = {"markers": dict(self.markers), "open": sorted(self._open), "spellings": spellings}
-        return {name: value for name, value in (found | {"sampled": self.is_sampled}).items() if value}
+        found = {
+            "markers": dict(self.markers),
+            "open": sorted(self._open),
+            "sampled": self.is_sampled,
+            "spellings": spellings,
+        }
+        return {name: value for name, value in found.items() if value}
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore earlier decisions."""

@@ -200,6 +200,8 @@ class Converted(ByteStream):
     """
 
     _ready = b""  # converted, but not returned yet
+    _taken = 0  # bytes of the stream that were converted
+    _is_plain: bool | None = None  # needs no conversion; None until the first bytes tell
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.live, self.version = stream, stream.live, stream.version
@@ -220,8 +222,17 @@ class Converted(ByteStream):
     def _next(self, wait_s: float) -> bytes | None:
         """Return the next converted bytes, as `read` does."""
 
+    @abstractmethod
+    def _restart(self) -> None:
+        """Forget what was read, because the stream begins again."""
+
     def seek(self, offset: int) -> bool:
-        return self._stream.seek(offset)
+        """Move to an offset. A converted stream is read again from the start."""
+        if self._is_plain:
+            return self._stream.seek(offset)
+        self._stream.seek(0)
+        self._restart()
+        return self._skip(offset)
 
     def _skip(self, n: int) -> bool:
         """Skip n bytes from the start; return False if the stream is shorter."""
@@ -234,7 +245,7 @@ class Converted(ByteStream):
         return True
 
     def fraction(self, offset: int) -> float | None:
-        return self._stream.fraction(offset)
+        return self._stream.fraction(offset if self._is_plain else self._taken)
 
     def close(self) -> None:
         self._stream.close()

@@ -219,7 +219,7 @@ class Unpacked(Converted):
 
     def __init__(self, stream: ByteStream, name: str, codec: Codec | None = None) -> None:
         super().__init__(stream)
-        self._name, self._codec, self._is_known = name, codec, codec is not None
+        self._name, self._codec, self._is_plain = name, codec, None if codec is None else False
         self._package: Any = None if codec is None else codec.load(name)
         self._restart()
 
@@ -231,7 +231,7 @@ class Unpacked(Converted):
 
     def _next(self, wait_s: float) -> bytes | None:
         while self.damage is None:
-            if not self._is_known and not self._detect(wait_s):
+            if self._is_plain is None and not self._detect(wait_s):
                 return b""
             if self._codec is None:
                 head, self._packed = self._packed, b""
@@ -255,9 +255,10 @@ class Unpacked(Converted):
         self._taken = len(self._packed)
         self._codec = codec_of_bytes(self._packed)
         if self._codec is not None:
-            self._package = self._codec.load(self._name)
-        self._is_known = self._codec is not None or more is None or not may_be_compressed(self._packed)
-        return self._is_known
+            self._package, self._is_plain = self._codec.load(self._name), False
+        elif more is None or not may_be_compressed(self._packed):
+            self._is_plain = True
+        return self._is_plain is not None
 
     def _step(self, codec: Codec) -> bytes:
         """Decompress the next piece."""
@@ -279,13 +280,3 @@ class Unpacked(Converted):
             self._used -= len(frame.unused_data or b"")
             self._frame = None
         return data
-
-    def seek(self, offset: int) -> bool:
-        if self._is_known and self._codec is None:
-            return self._stream.seek(offset)
-        self._stream.seek(0)
-        self._restart()
-        return self._skip(offset)
-
-    def fraction(self, offset: int) -> float | None:
-        return self._stream.fraction(self._taken)

@@ -69,7 +69,7 @@ class Transcoded(Converted):
     def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
         super().__init__(stream)
         self._codec, self._name = codec, name
-        self._is_plain: bool | None = None if codec is None else False
+        self._is_plain = None if codec is None else False
         self._restart()
 
     @property
@@ -116,17 +116,6 @@ class Transcoded(Converted):
         except UnicodeError as error:  # UTF-16 without a byte order mark
             what = f"{error}: set encoding={self._codec}-le or {self._codec}-be"
             raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
-
-    def seek(self, offset: int) -> bool:
-        """Move to an offset. A converted stream is read again from the start."""
-        self._stream.seek(0)
-        self._restart()
-        if self._is_plain:
-            return self._stream.seek(offset)
-        return self._skip(offset)
-
-    def fraction(self, offset: int) -> float | None:
-        return self._stream.fraction(offset if self._is_plain else self._taken)
 
 
 class ArrayLines(Converted):
