@@ -55,9 +55,8 @@ class Roles:
             options.one_of("time_unit", TIME_UNITS),
             options.text("time_format"),
         )
-        decimal, thousands = options.text("decimal"), options.text("thousands")
+        roles.spelling = declared(options.name, options.text("decimal"), options.text("thousands"))
         try:
-            roles.spelling = declared(options.name, decimal, thousands)
             check_times(options.name, roles.time_unit, roles.time_format)
         except ValueError as error:
             raise ConnectorError(str(error)) from None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from connectors.columns.cells import Memo, is_number, number_of
+from connectors.errors import OptionError
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
@@ -173,18 +174,17 @@ def declared(source: str, decimal: str | None, thousands: str | None) -> Spellin
 
     Raises
     ------
-    ValueError
+    OptionError
         If the options are inconsistent.
     """
     if decimal is None and thousands is None:
         return None
     point, separator = decimal or ".", {"space": " "}.get(thousands or "", thousands or "")
     if point not in (".", ","):
-        raise ValueError(f"{source}: option `decimal` must be . or , got {decimal!r}")
+        raise OptionError(source, "decimal", f"must be . or , got {decimal!r}")
     if separator not in ("", *_NAMES) or separator == point:
-        raise ValueError(
-            f"{source}: option `thousands` must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
-        )
+        what = f"must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
+        raise OptionError(source, "thousands", what)
     return Spelling(point, separator)
 
 

@@ -286,11 +286,15 @@ class TextColumns:
         label, key, time = (None if name is None else cells[name] for name in self._others())
         assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
         assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
-        if label is not None:
+        labels: Sequence[Any] = [None] * n
+        if isinstance(label, CategoricalColumn):
+            labels = CategoricalColumn(label.codes, [self._labels[text] for text in label.values])
+        elif label is not None:
             self._check_allowed(str(self._roles.label), label, bad)
+            labels = list(map(self._labels.__getitem__, label))
         events = Events(
             table,
-            [None] * n if label is None else self._known(label),
+            labels,
             None if key is None else _present(key),
             None if time is None else self.times.milliseconds(str(self._roles.time), time, bad),
             bad,
@@ -312,12 +316,6 @@ class TextColumns:
         for i in suspects:
             if all(column[i].strip() in (name, _unnamed(name)) for name, column in cells.items()):
                 bad[i] = "the row repeats the header"
-
-    def _known(self, label: Cells) -> Sequence[Any]:
-        """Convert texts to labels."""
-        if isinstance(label, CategoricalColumn):
-            return CategoricalColumn(label.codes, [self._labels[text] for text in label.values])
-        return list(map(self._labels.__getitem__, label))
 
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())

@@ -32,7 +32,7 @@ import sys
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -186,14 +186,12 @@ class Scenario:
     events: int = _EVENTS
     generator: str = ""
     source: str = ""
-    parameters: Mapping[str, Any] = None  # type: ignore[assignment]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     schedule: tuple[Stage, ...] = (Stage(0),)
     disturbance: tuple[Disturbance, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", dict(self.parameters or {}))
-        wrong = self._wrong()
-        if wrong:
+        if wrong := self._wrong():
             raise ConnectorError(f"{self.url}: {wrong}")
 
     def __hash__(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.events import Batch, Features, Origins, Position
 from connectors.options import Options
 from connectors.streams import Source
@@ -129,7 +129,7 @@ def _positions(name: str, given: list[str]) -> list[int]:
     try:
         return sorted(map(int, given))
     except ValueError:
-        raise ConnectorError(f"{name}: option `drift` must be event numbers, got {','.join(given)!r}") from None
+        raise OptionError(name, "drift", f"must be event numbers, got {','.join(given)!r}") from None
 
 
 def _literal(text: str | None) -> Any:

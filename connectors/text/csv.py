@@ -15,7 +15,7 @@ from typing import Any
 from connectors.columns.cells import is_number
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header, TextColumns
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines
@@ -76,8 +76,7 @@ class Dialect:
                 continue
             if len(mark) != 1 or mark in "\r\n":
                 more = {"delimiter": " or tab", "quote": " or none"}.get(name, "")
-                what = f"option `{name}` must be one character{more}, got {mark!r}"
-                raise ConnectorError(f"{options.name}: {what}", "value", option=name)
+                raise OptionError(options.name, name, f"must be one character{more}, got {mark!r}")
             if mark in seen:
                 what = f"options `{seen[mark]}` and `{name}` are the same {mark!r}"
                 raise ConnectorError(f"{options.name}: {what}", option=name)
@@ -148,7 +147,7 @@ class CsvFormat(TextFormat):
         self._names = options.names("names")
         self._follow(self._given)
         if self._has_header and self._names:
-            raise ConnectorError(f"{self._source}: option `names` requires `header=no`", "value", option="names")
+            raise OptionError(self._source, "names", "requires `header=no`")
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -302,14 +301,10 @@ class CsvFormat(TextFormat):
             return None
         return f"{len(row)} fields instead of {self._width}"
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether pyarrow reads the lines."""
-        return self._arrow.is_in_use
-
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Parse lines without quotes with pyarrow, if it is installed and the file is long."""
         cells = self._arrow.read(lines, self._all_names, self.columns.kinds)
+        self.is_apart = self._arrow.is_in_use
         return None if cells is None else self.columns.take(cells, len(lines))
 
 

@@ -52,9 +52,12 @@ class TextFormat(ABC):
     ----------
     columns
         Converts the records to events. CSV and ARFF know them after the header.
+    is_apart
+        Whether reading mostly runs without the GIL.
     """
 
     columns: TextColumns
+    is_apart = False
     _roles: Roles
 
     def __init__(self, options: Options) -> None:
@@ -69,11 +72,6 @@ class TextFormat(ABC):
             Name of the file, for messages.
         """
         self._source, self._is_first = source, False
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether reading mostly runs without the GIL."""
-        return False
 
     def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
         """Use the columns of a header. Only the first file needs all columns of the roles."""

@@ -64,7 +64,6 @@ class TextSource(PrefetchSource):
             self._stream = ArrayLines(self._stream, self.name, follow=self._follow)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
-        self._closed = False
         self._tried = 0
         try:
             self._begin(0 if self._stream.live else 1)
@@ -252,9 +251,7 @@ class TextSource(PrefetchSource):
         self._format.columns.restore(position)
 
     def _let_go(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._stream.close()
+        self._stream.close()
 
 
 def _text_of(line: bytes) -> str:
