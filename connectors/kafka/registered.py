@@ -81,9 +81,6 @@ class RegistryValues(JsonValues):
         self._absent.pop(number, None)
         return True
 
-    def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        return None
-
     def _row(self, value: bytes) -> dict[str, Any]:
         body = self._body(value)
         number = int.from_bytes(value[1 : self._prefix], "big")
@@ -102,7 +99,7 @@ class RegistryValues(JsonValues):
     def _reader(self, number: int, schema: Schema) -> Read | str:
         """Return the function that reads the values of a schema, or the reason why there is none."""
         if schema.kind == "JSON":
-            return self._read_json
+            return self._json
         if schema.kind not in ("AVRO", "PROTOBUF"):
             return f"values of {schema.kind} are not supported"
         is_protobuf = schema.kind == "PROTOBUF"
@@ -116,9 +113,3 @@ class RegistryValues(JsonValues):
         except Exception as error:  # of many kinds, most say that the text is no schema
             return f"the registry has no valid schema: {type(error).__name__}: {error}"
         return lambda value: read_avro(value, parsed, self._reader_schema)
-
-    def _read_json(self, value: bytes) -> dict[str, Any]:
-        row = self._format.objects.one(str(value, "utf-8"))
-        if isinstance(row, ValueError):
-            raise row
-        return row

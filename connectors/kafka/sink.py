@@ -244,7 +244,7 @@ class KafkaSink(Sink):
         keep = self._fresh_rows(columns)
         partitions = columns.get("partition")
         keys = [_key(key) for key in columns.pop("key", ())]
-        values = self._encode(columns)
+        values = [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
         keys = keys or [None] * len(values)
         self._check_keys(keys)
         # A resumed run rejects rows before the mark again: the dead-letter output knows which of them it has.
@@ -277,9 +277,6 @@ class KafkaSink(Sink):
         if "partition" not in columns or "offset" not in columns:
             raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
         return self._transactions.mark.fresh_rows(columns["partition"], columns["offset"])
-
-    def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
-        return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def _exclude(self, keys: list[bytes | None], values: list[bytes]) -> set[int]:
         """Reject records that are too large; return their indices, except those of shortened dead letters."""

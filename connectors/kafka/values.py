@@ -131,9 +131,13 @@ class JsonValues(ValueFormat):
         return self._format.read(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
-        row = self._format.objects.one(str(self._body(value), "utf-8"))
+        return self._json(self._body(value), "" if self._prefix else frame_hint(value))
+
+    def _json(self, value: bytes, hint: str = "") -> dict[str, Any]:
+        """Parse an object. Raise ValueError with a hint if it is none."""
+        row = self._format.objects.one(str(value, "utf-8"))
         if isinstance(row, ValueError):
-            raise ValueError(f"{row}{'' if self._prefix else frame_hint(value)}")
+            raise ValueError(f"{row}{hint}")
         return row
 
     def _body(self, value: bytes) -> bytes:
