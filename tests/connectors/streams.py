@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from connectors import Batch, Source, open_source
 
@@ -91,3 +94,17 @@ def told(batches: Any) -> tuple[str, list[tuple[str, str, str | None]]]:
     roles = [[*zip(b.keys or [None] * len(b), *([] if b.times is None else [b.times]), strict=True)] for b in batches]
     found = repr([events(batches), [each for some in roles for each in some]])
     return found, [(repr(r.origin), r.reason, r.raw) for batch in batches for r in batch.rejected]
+
+
+def avro_schema(**fields: Any) -> dict[str, Any]:
+    """Return a record with fields of these types."""
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": "Event", "namespace": "com.ex", "fields": named}
+
+
+def avro(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
+    """Return an encoded record."""
+    fastavro = pytest.importorskip("fastavro")
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import io
 import json
 import signal
 import struct
@@ -21,21 +20,18 @@ from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.registered import RegistryValues, value_format
 from connectors.kafka.schemas import USER_INFO
 from connectors.options import Options
+from tests.connectors.streams import avro, avro_schema
 from tests.connectors.web import listening
 from tests.errors import raises
 from tests.kafka.conftest import Run, fill, ran, read
 
-fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("fastavro")
 
 
-def record(name: str, **fields: Any) -> dict[str, Any]:
-    named = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return {"type": "record", "name": name, "namespace": "com.ex", "fields": named}
-
-
-V1 = record("Event", x="int", y="string")
-V2 = record("Event", x="double", z=["null", "string"], geo="com.ex.Geo", y="string")
-GEO = record("Geo", lat="double", price={"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
+V1 = avro_schema(x="int", y="string")
+V2 = avro_schema(x="double", z=["null", "string"], geo="com.ex.Geo", y="string")
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+GEO = avro_schema(lat="double", price=MONEY) | {"name": "Geo"}
 WHOLE = {**V2, "fields": [f | {"type": GEO} if f["name"] == "geo" else f for f in V2["fields"]]}
 
 
@@ -114,12 +110,6 @@ def framed(number: int, body: bytes, size: int = 4) -> bytes:
     return b"\0" + number.to_bytes(size, "big") + body
 
 
-def avro(schema: Any, row: dict[str, Any]) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
-    return stream.getvalue()
-
-
 OLD = framed(1, avro(V1, {"x": 3, "y": "UP"}))
 NEW = framed(2, avro(WHOLE, {"x": 1.5, "z": None, "geo": {"lat": 2.0, "price": Decimal("1.25")}, "y": "DOWN"}))
 JSON = framed(3, b'{"x": {"a": 5}, "y": "UP"}')
@@ -149,7 +139,7 @@ def test_versions_and_formats_of_one_topic_are_read_by_their_schemas(registry: R
 
 
 def test_a_schema_of_the_reader_converts_all_versions(registry: Registry, tmp_path: Path) -> None:
-    wanted = record("Event", n="double", y="string")
+    wanted = avro_schema(n="double", y="string")
     wanted["fields"][0]["aliases"] = ["x"]
     wanted["fields"].append({"name": "geo", "type": ["null", GEO], "default": None})
     (tmp_path / "event.avsc").write_text(json.dumps(wanted))

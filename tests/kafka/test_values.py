@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +13,7 @@ from connectors.kafka.avro import AvroValues
 from connectors.kafka.clients import client_options, server_list, split_address
 from connectors.kafka.values import CsvValues, Decoder, JsonValues
 from connectors.options import Options
+from tests.connectors.streams import avro, avro_schema
 from tests.errors import raises
 
 
@@ -90,29 +91,16 @@ def test_csv_needs_names():
         CsvValues(options(names="x,y", label="z"))
 
 
-SCHEMA = {
-    "type": "record",
-    "name": "Event",
-    "fields": [
-        {"name": "x", "type": "double"},
-        {"name": "n", "type": ["null", "long"]},
-        {"name": "when", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "y", "type": "string"},
-    ],
-}
+MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
+SCHEMA = avro_schema(x="double", n=["null", "long"], when=MOMENT, y="string")
 
 
 @pytest.mark.parametrize("framed", [False, True])
 def test_avro_values(tmp_path, framed):
-    from datetime import UTC, datetime
-
-    fastavro = pytest.importorskip("fastavro")
     path = tmp_path / "event.avsc"
     path.write_text(json.dumps(SCHEMA))
-    stream = io.BytesIO()
     row = {"x": 1.5, "n": None, "when": datetime(2026, 1, 2, tzinfo=UTC), "y": "UP"}
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(SCHEMA), row)
-    value = (b"\0\0\0\0\7" if framed else b"") + stream.getvalue()
+    value = (b"\0\0\0\0\7" if framed else b"") + avro(SCHEMA, row)
     asked = options(schema=str(path), framed=framed, label="y", time="when")
     got = AvroValues(asked).read([value, value[:-1], value + b"!", b"", value])
     assert got.features[::4] == [{"x": 1.5}] * 2
@@ -182,13 +170,9 @@ def test_client_options_that_are_none(tmp_path):
 
 
 def test_frames_of_a_schema_registry_are_named_where_they_are_not_expected(tmp_path):
-    fastavro = pytest.importorskip("fastavro")
-    schema = {"type": "record", "name": "E", "fields": [{"name": "n", "type": ["null", "long"]}]}
-    path = tmp_path / "e.avsc"
+    path, schema = tmp_path / "e.avsc", avro_schema(n=["null", "long"])
     path.write_text(json.dumps(schema))
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, {"n": 5})
-    framed = b"\0\0\0\1\7" + stream.getvalue()
+    framed = b"\0\0\0\1\7" + avro(schema, {"n": 5})
     formats = [AvroValues(options(schema=str(path))), JsonValues(options()), CsvValues(options(names="a,b"))]
     for format_ in formats:
         reason = format_.read([framed]).bad[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -22,7 +21,7 @@ from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from connectors.text import arrow_cells
 from tests.choices import each_choice
-from tests.connectors.streams import resumed_everywhere, table
+from tests.connectors.streams import avro, avro_schema, resumed_everywhere, table
 from tests.errors import raises
 
 NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]
@@ -133,14 +132,10 @@ def test_values_of_records():
 
 
 def test_values_of_records_in_avro(tmp_path):
-    fastavro = pytest.importorskip("fastavro")
-    kind = {"type": "long", "logicalType": "timestamp-micros"}
-    schema = {"type": "record", "name": "E", "fields": [{"name": "t", "type": kind}]}
+    schema = avro_schema(t={"type": "long", "logicalType": "timestamp-micros"})
     (tmp_path / "e.avsc").write_text(json.dumps(schema))
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"t": EVENING})
     options = Options("kafka://h:1/t", {"types": "t:time", "schema": str(tmp_path / "e.avsc")})
-    assert AvroValues(options).read([stream.getvalue()]).features == [expected(EVENING)]
+    assert AvroValues(options).read([avro(schema, {"t": EVENING})]).features == [expected(EVENING)]
 
 
 # Units of numbers ------------------------------------------------------------------------------------------------
