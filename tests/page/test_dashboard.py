@@ -258,31 +258,6 @@ def test_models_that_know_no_probabilities():
     assert state["calibration"] is None
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        StreamSVMClassifier(effort="low"),
-        BSGDClassifier(),
-        CPMClassifier(),
-        RefitClassifier(StreamSVMClassifier(effort="low"), "newton", trigger=Every(300), delay=64),
-    ],
-    ids=["blend", "bsgd", "cpm", "refits"],
-)
-def test_whoever_peeks_leaves_no_trace(model):
-    batches = open_source("synthetic:agrawal?n=600&seed=3&batch_size=200")
-    rows, labels = zip(*[(batch.rows(), batch.labels) for batch in batches], strict=True)
-    model.run_batch(rows[0] + rows[1], labels[0] + labels[1])
-    model.run_batch(rows[2][:50], [None] * 50)  # labels that are not known yet
-    header, arrays = model.state()
-    before = json.dumps(header, default=repr), {name: array.tobytes() for name, array in arrays.items()}
-    peeked = model.peek_proba_many(rows[2][50:60])
-    if hasattr(model, "nearest"):
-        model.nearest(rows[2][50])
-    header, arrays = model.state()
-    assert before == (json.dumps(header, default=repr), {name: array.tobytes() for name, array in arrays.items()})
-    assert np.array_equal(peeked, model.predict_proba_many(rows[2][50:60]))
-
-
 def test_a_page_that_fails_is_no_matter_of_the_run(monkeypatch, caplog):
     monkeypatch.setattr(DashboardState, "_state", lambda *_: 1 / 0)
     board = DashboardState()
