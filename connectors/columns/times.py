@@ -217,7 +217,7 @@ class Times:
             unit = self._unit(name, numbers[(numbers != 0).argmax()].item())
         except _RefusedError:
             return None
-        guess = self.guesses[name]
+        guess = self.guesses.get(name, unit)
         if isinstance(guess, str):
             n = TIME_UNITS[guess]
             return unit if EARLIEST_S * n <= lowest <= highest < LATEST_S * n else None

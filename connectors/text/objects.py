@@ -53,7 +53,8 @@ class JsonObjects:
         inner = rows if self._envelope is None or not self._exact else list(map(self.inner, rows))
         for name in self._exact:
             values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
-            if any(not abs(value) < _BEYOND_INTEGERS for value in values if type(value) is float):
+            has_floats = float in set(map(type, values))
+            if has_floats and any(not abs(one) < _BEYOND_INTEGERS for one in values if type(one) is float):
                 return True
         return False
 
