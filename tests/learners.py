@@ -11,17 +11,19 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from river import checks
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.refit import Every
 
 # A small classifier of each kind, with parameters of its learner.
 MAKERS: dict[str, Callable[..., Any]] = {
     "cpm": CPMClassifier,
     "bsgd": partial(BSGDClassifier, budget=10),
     "blend": partial(StreamSVMClassifier, effort="low", budget=10),
-    "refit": lambda **settings: RefitClassifier(CPMClassifier(**settings), "newton"),
+    "refit": lambda **settings: RefitClassifier(CPMClassifier(**settings), "newton", trigger=Every(150), delay=64),
     "deciding": lambda **settings: DecidingClassifier(CPMClassifier(**settings), cost={"a": {"b": 2.0}}),
 }
 
@@ -103,6 +105,25 @@ def looped(model: Any, events: Any, labels: Any, **known: Any) -> list[Any]:
 def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float]]:
     """Convert rows to events; NaN is omitted."""
     return [{j: value for j, value in enumerate(row) if not math.isnan(value)} for row in X.tolist()]
+
+
+def csr(X: np.ndarray[Any, Any]) -> scipy.sparse.csr_array:
+    """Convert rows to a sparse array; NaN is omitted, zeros are stored."""
+    present = ~np.isnan(X)
+    indptr = np.concatenate([[0], present.sum(axis=1).cumsum()])
+    return scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
+
+
+def accuracy(model: OnlineClassifier, X: np.ndarray[Any, Any], y: Any) -> float:
+    """Return the accuracy of predictions before learning."""
+    return float(np.mean([p == t for p, t in zip(model.test_then_train(X, y), y, strict=True)]))
+
+
+def blobs(n: int, n_classes: int, seed: int = 0, d: int = 5) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """Classes of normal distributions that overlap."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
 
 
 def ring(n: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -6,30 +6,21 @@ import pandas as pd
 import pytest
 from river import compose, preprocessing
 
-from streamsvm import (
-    BSGDClassifier,
-    CPMClassifier,
-    DecidingClassifier,
-    DelayedClassifier,
-    RefitClassifier,
-    StreamSVMClassifier,
-)
+from streamsvm import BSGDClassifier, CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
-from tests.learners import knowledge, looped, ring
+from tests.learners import MAKERS, knowledge, looped, ring
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
 X, Y = ring(200)
 ROWS = pd.DataFrame(X, columns=["a", "b"])
 MODELS = {
-    "cpm": CPMClassifier,
+    **MAKERS,
     "bsgd": lambda: BSGDClassifier(budget=30),
     "blend": lambda: StreamSVMClassifier(effort="low", budget=30, label_autocorrelation=False),
     "blend with costs": lambda: StreamSVMClassifier(effort="low", budget=30, abstain=0.4, label_autocorrelation=False),
     "blend with refits": lambda: StreamSVMClassifier("low", 30, label_autocorrelation=False, refit="newton"),
-    "refit": lambda: RefitClassifier(CPMClassifier(), "newton"),
-    "deciding": lambda: DecidingClassifier(CPMClassifier(), abstain=0.4),
     "delayed": lambda: DelayedClassifier(CPMClassifier()),
 }
 

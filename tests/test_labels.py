@@ -14,11 +14,7 @@ import pyarrow as pa
 import pytest
 from river import naive_bayes
 
-from streamsvm import (
-    CPMClassifier,
-    DecidingClassifier,
-    DelayedClassifier,
-)
+from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import MAKERS, Color

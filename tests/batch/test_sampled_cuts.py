@@ -13,6 +13,7 @@ from streamsvm import SampledCuts
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import most_violated
 from streamsvm.models import KernelExpansion
+from tests.learners import blobs
 
 # Data and other solvers ------------------------------------------------------------------------------------------
 
@@ -23,14 +24,6 @@ def board(n, k=4, seed=0):
     x = rng.random((n, 2)) * k
     y = np.floor(x).sum(axis=1).astype(int) % 2
     return (x + rng.normal(0.0, 0.08, x.shape)) / k, y
-
-
-def blobs(n, n_classes, seed=0):
-    """Overlapping classes in five columns."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(n_classes, size=n)
-    y[:n_classes] = np.arange(n_classes)
-    return rng.normal(size=(n_classes, 5))[y] + rng.normal(size=(n, 5)), y
 
 
 def solve_by_cone(K, y, C, cost, weights=None):

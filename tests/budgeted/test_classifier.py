@@ -10,8 +10,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, check_with_river, dicts, ring, snapshot
-from tests.online.streams import accuracy, blobs
+from tests.learners import accuracy, arrays_of, blobs, check_with_river, dicts, ring, snapshot
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 

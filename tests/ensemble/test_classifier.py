@@ -15,8 +15,18 @@ from streamsvm.ensemble.notes import LAGS
 from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import arrays_of, assert_same_knowledge, check_with_river, dicts, knowledge, looped, ring, snapshot
-from tests.online.streams import accuracy, blobs
+from tests.learners import (
+    accuracy,
+    arrays_of,
+    assert_same_knowledge,
+    blobs,
+    check_with_river,
+    dicts,
+    knowledge,
+    looped,
+    ring,
+    snapshot,
+)
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 

@@ -17,11 +17,7 @@ import pytest
 import scipy.sparse
 
 import streamsvm
-from streamsvm import (
-    CPMClassifier,
-    DelayedClassifier,
-    cli,
-)
+from streamsvm import CPMClassifier, DelayedClassifier, cli
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.features.rows import BadRows
 from tests.choices import each_choice

@@ -30,7 +30,7 @@ from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import Color
+from tests.learners import Color, csr, dicts
 
 NAN = math.nan
 
@@ -271,18 +271,15 @@ CAPPED = np.array([[NAN, 2.0, NAN, NAN], [1.0, 2.0, 3.0, NAN], [1.0, 2.0, 3.0, 4
 
 
 def capped_forms() -> list[Any]:
-    present = ~np.isnan(CAPPED)
-    indptr = np.concatenate([[0], present.sum(axis=1).cumsum()])
-    csr = scipy.sparse.csr_array((CAPPED[present], np.nonzero(present)[1], indptr), shape=CAPPED.shape)
-    events = [{j: x for j, x in enumerate(row) if not math.isnan(x)} for row in CAPPED.tolist()]
+    sparse = csr(CAPPED)
     return [
-        pytest.param(events, id="dicts"),
+        pytest.param(dicts(CAPPED), id="dicts"),
         pytest.param(CAPPED, id="array"),
         pytest.param(CAPPED.astype(object), id="array of objects"),
         pytest.param(pd.DataFrame(CAPPED), id="pandas"),
         pytest.param({j: CAPPED[:, j] for j in range(4)}, id="table"),
-        pytest.param(csr, id="csr"),
-        pytest.param(SparseRows(csr.indptr, csr.indices, csr.data), id="sparse rows"),
+        pytest.param(sparse, id="csr"),
+        pytest.param(SparseRows(sparse.indptr, sparse.indices, sparse.data), id="sparse rows"),
     ]
 
 

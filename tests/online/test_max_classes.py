@@ -8,10 +8,7 @@ import logging
 import numpy as np
 import pytest
 
-from streamsvm import (
-    CPMClassifier,
-    DelayedClassifier,
-)
+from streamsvm import CPMClassifier, DelayedClassifier
 from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
 from tests.errors import raises

@@ -29,8 +29,7 @@ from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import assert_same_knowledge, dicts, knowledge, looped, ring, snapshot
-from tests.online.streams import blobs
+from tests.learners import assert_same_knowledge, blobs, csr, dicts, knowledge, looped, ring, snapshot
 
 NAN = math.nan
 
@@ -48,13 +47,6 @@ MAKERS = [
     partial(StreamSVMClassifier, budget=2),
     partial(StreamSVMClassifier, members=("ranks-large", "linear"), budget=1, max_features=2, vote_window=5.0),
 ]
-
-
-def csr(X: np.ndarray[Any, Any]) -> scipy.sparse.csr_array:
-    """NaN is omitted; zeros are stored."""
-    present = ~np.isnan(X)
-    indptr = np.concatenate([[0], present.sum(axis=1).cumsum()])
-    return scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
 
 
 def sparse_rows(X: np.ndarray[Any, Any]) -> SparseRows:

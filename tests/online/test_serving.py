@@ -21,22 +21,16 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.refit import Every
-from tests.learners import knowledge
+from tests.learners import MAKERS, knowledge
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
 
 N_THREADS = 8
-LEARNERS = {
-    "cpm": CPMClassifier,
-    "bsgd": lambda: BSGDClassifier(budget=30),
-    "default": lambda: StreamSVMClassifier(budget=30, label_autocorrelation=False),
-}
-AROUND = {
-    "refit": lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Every(200), delay=64),
+LEARNERS = ("cpm", "bsgd", "blend")
+EVERYONE = MAKERS | {
+    "blend": lambda: StreamSVMClassifier(budget=30, label_autocorrelation=False),
     "delayed": lambda: DelayedClassifier(BSGDClassifier(budget=30)),
-    "deciding": lambda: DecidingClassifier(CPMClassifier(), cost={"a": {"b": 2.0}}),
 }
-EVERYONE = LEARNERS | AROUND
 
 
 def events(n: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -141,7 +135,7 @@ def test_who_is_asked_meanwhile_learns_the_same(kind):
     for i, x in enumerate(stream):
         x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 120 else {})}
     labels = [f"{label(x)}{i // 40}" for i, x in enumerate(stream)]
-    alone, served = LEARNERS[kind](), LEARNERS[kind]()
+    alone, served = EVERYONE[kind](), EVERYONE[kind]()
 
     def learn(model: Any) -> None:
         for i in range(0, len(stream), 20):

@@ -50,7 +50,7 @@ from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import dicts, looped
+from tests.learners import MAKERS, dicts, looped
 from tests.refit.solvers import Failing, Moody, Renaming, Short, Slow, Sparse, Told
 
 pytestmark = pytest.mark.usefixtures("lasting_process")
@@ -139,12 +139,6 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
 
 # Reproducibility ------------------------------------------------------------------------------------------------------
 
-LEARNERS = {
-    "blend": lambda: StreamSVMClassifier(budget=20),
-    "cpm": lambda: CPMClassifier(),
-    "bsgd": lambda: BSGDClassifier(budget=20),
-}
-
 
 @pytest.mark.parametrize(
     ("learner", "solver", "settings"),
@@ -161,7 +155,7 @@ LEARNERS = {
 def test_batches_cut_anywhere_are_a_loop(learner, solver, settings):
     X, y = events(600)
     y, times = y[:300] + y[299::-1], np.arange(600.0)  # labels that are independent of their rows
-    whole, parts, loop = (cheap(solver, LEARNERS[learner](), **settings) for _ in range(3))
+    whole, parts, loop = (cheap(solver, MAKERS[learner](), **settings) for _ in range(3))
     predicted, proba = whole.test_then_train(X, y, times=times, proba=True)
     assert {refit["outcome"] for refit in whole.refits} == {"votes"}
     assert in_parts(parts, X, y, (1, 40, 271, 500), times)[0] == predicted.tolist()
@@ -436,9 +430,9 @@ def test_a_model_that_is_right_takes_over_within_200_events():
 def test_a_model_that_is_wrong_changes_nothing(learner):
     X, y = hidden(2_000)
     X[:, 1] += np.where(y, 2.0, -2.0)
-    alone = LEARNERS[learner]()
+    alone = MAKERS[learner]()
     expected, proba = alone.test_then_train(X, y, proba=True)
-    model = cheap(Told(wrong=True), LEARNERS[learner](), trigger=Every(300), delay=64)
+    model = cheap(Told(wrong=True), MAKERS[learner](), trigger=Every(300), delay=64)
     predicted, shares = model.test_then_train(X, y, proba=True)
     assert {refit["outcome"] for refit in model.refits} == {"votes"}
     assert (predicted == expected).mean() > 0.995
