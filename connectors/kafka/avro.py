@@ -51,7 +51,7 @@ def import_avro() -> Any:
         import fastavro
         import fastavro.schema
     except ImportError as error:
-        raise ConnectorError("Avro needs fastavro: pip install 'streamsvm[kafka]'") from error
+        raise ConnectorError("Avro needs fastavro: pip install 'streamsvm[kafka]'", "no fastavro") from error
     return fastavro
 
 

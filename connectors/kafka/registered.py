@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from connectors.errors import OptionError
-from connectors.kafka.avro import AvroValues, load_avro_schema, parse_avro, read_avro
+from connectors.kafka.avro import AvroValues, import_avro, load_avro_schema, parse_avro, read_avro
 from connectors.kafka.protobuf import SERIALIZED, check_protobuf, protobuf_reader
 from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
 from connectors.kafka.values import CsvValues, JsonValues, ValueFormat
@@ -43,6 +43,7 @@ class RegistryValues(JsonValues):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
+        import_avro()  # schemas are parsed later, where a missing package would reject all values
         self._name, path = options.name, options.text("schema")
         self._reader_schema = None if path is None else load_avro_schema(options.name, path)
         self.registry: SchemaRegistry = SchemaRegistry.of(options)

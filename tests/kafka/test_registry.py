@@ -181,6 +181,9 @@ def test_without_protobuf_its_values_are_refused_and_not_rejected(
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with raises(ConnectorError, reason="no protobuf", named="streamsvm[protobuf]"):
         values_of(registry).prepare([OLD, framed(4, b"\0")])
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with raises(ConnectorError, reason="no fastavro"):
+        values_of(registry)
 
 
 def descriptor(**fields: Any) -> Any:
