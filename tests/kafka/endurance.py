@@ -17,7 +17,6 @@ import functools
 import itertools
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.kafka.conftest import read, starter
+from tests.keyed.fleet import TEMPORARY, Worker
 
 PARTITIONS = 3
 QUIET_S = 400.0  # for the first and the last predictions
-TEMPORARY = 75
 RUN_KILLED = "run killed"
 Deed = tuple[float, str, Callable[[], None]]
 """Seconds after the start, name and action."""
@@ -65,49 +64,26 @@ class Feeder(threading.Thread):
         self.join()
 
 
-class Subject:
-    """The run under test: `streamsvm run` in a separate process, restarted after a kill."""
+class Subject(Worker):
+    """The run under test: `streamsvm run` in a separate process."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
-        script = "import sys; from streamsvm.cli import main; sys.exit(main())"
-        self._command = [sys.executable, "-c", script, "run", *arguments]
-        self._folder = folder
-        self.start()
+    command = "run"
 
-    def start(self) -> None:
-        with open(self._folder / "log", "ab") as log:
-            self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """Kill the run and restart it."""
-        self._process.kill()
-        self._process.wait()
+    def restart(self) -> None:
+        """Kill the run and start it again."""
+        self.kill()
         self.start()
 
     def check(self) -> None:
         """Check that the run has not exited, or only with a temporary error; then it is restarted."""
-        code = self._process.poll()
-        if code == TEMPORARY:
-            self.start()
-        elif code is not None:
+        code = self.tend()
+        if code not in (None, TEMPORARY):
             raise SystemExit(f"the run ended with {code}:\n{self.log[-3000:]}")
-
-    def stop(self) -> int:
-        self._process.terminate()
-        return self._process.wait()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    @property
-    def log(self) -> str:
-        return (self._folder / "log").read_text()
 
 
 def _kills(cluster: Any, subject: Subject, seconds: float) -> Iterator[Deed]:
     for i in range(30):
-        yield seconds * (i + 1) / 32, RUN_KILLED, subject.kill
+        yield seconds * (i + 1) / 32, RUN_KILLED, subject.restart
     yield from _away(cluster, [seconds * 0.31, seconds * 0.64], 15.0)
 
 
@@ -115,7 +91,7 @@ def _failover(cluster: Any, subject: Subject, seconds: float) -> Iterator[Deed]:
     n = max(1, round(seconds / 40))
     yield from _away(cluster, [seconds * i / n for i in range(n)], seconds / n / 2)
     for i in range(n):
-        yield seconds * (i + (0.05 if i % 2 else 0.9)) / n, RUN_KILLED, subject.kill
+        yield seconds * (i + (0.05 if i % 2 else 0.9)) / n, RUN_KILLED, subject.restart
 
 
 def _away(cluster: Any, times: Sequence[float], for_s: float) -> Iterator[Deed]:
@@ -156,8 +132,9 @@ def trial(name: str, seconds: float, spare: bool, model: str) -> None:
         arguments = [f"{url}/events", "--label", "y", "--ignore", "id", "--model", model, "--checkpoint", "state"]
         arguments += ["--out", f"{url}/predictions", "--quiet", "--summary", "summary.json"]
         deeds, rate = TRIALS[name]
-        subject, feeder = Subject(arguments, Path(folder)), Feeder(cluster.address, "events", rate)
-        with contextlib.closing(subject):
+        subject, feeder = Subject(Path(folder), *arguments), Feeder(cluster.address, "events", rate)
+        with contextlib.ExitStack() as stack:
+            stack.callback(subject.kill)
             feeder.start()
             _wait_for(lambda: bool(_answers(cluster.address)), subject)
             cluster.settle()
@@ -168,7 +145,7 @@ def trial(name: str, seconds: float, spare: bool, model: str) -> None:
             taken = [(record.partition, record.offset) for record in read(cluster.address, "events")]
             with contextlib.suppress(TimeoutError):
                 _wait_for(lambda: len(_answers(cluster.address)) >= len(taken), subject)
-            code = subject.stop()
+            code = subject.leave()
             print(subject.log)
             _tell_pauses(cluster.address, done)
             _judge(taken, _answers(cluster.address), code)

@@ -170,6 +170,8 @@ class Worker:
         See `Command`.
     """
 
+    command = "per-key"
+
     def __init__(self, folder: Path, *arguments: str, prepare: Callable[[], object] | None = None) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self._arguments, self._prepare = folder, arguments, prepare
@@ -180,7 +182,7 @@ class Worker:
         self.starts += 1
         log = self.folder / "log"
         files = {"stdout": log, "stderr": log}
-        self._process = Command("per-key", *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
+        self._process = Command(self.command, *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
 
     def tend(self) -> int | None:
         """Restart the worker if it has exited. Return its exit code, or None."""
