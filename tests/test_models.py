@@ -24,10 +24,8 @@ from streamsvm.models import ArchiveError, Polytopes, Scaler
 from streamsvm.models.archive import (
     FORMAT,
     VERSION,
-    check_replaced,
     decode_label,
     encode_label,
-    is_saved_model,
     read_archive,
     write_archive,
 )
@@ -36,21 +34,6 @@ from tests.errors import raises
 from tests.learners import snapshot
 
 NAN = math.nan
-
-
-def test_only_saved_models_are_replaced(tmp_path: Path) -> None:
-    write_archive(tmp_path / "model", {"class": "LinearModel"}, {})
-    write_archive(tmp_path / "checkpoint", {"class": "Checkpoint"}, {})
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "notes").write_text("mine")
-    for name in ("model", "empty", "absent", "."):
-        check_replaced(tmp_path / name)
-    for name in ("checkpoint", "notes"):
-        with raises(FileExistsError, named=name):
-            check_replaced(tmp_path / name)
-    assert [is_saved_model(tmp_path / name) for name in ("model", "checkpoint", "notes", "absent", ".")] == [
-        *(True, False, False, False, False)
-    ]
 
 
 ARRAYS = {

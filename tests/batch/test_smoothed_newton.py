@@ -226,28 +226,10 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
 def test_the_interpreter_is_free_while_it_runs():
     X, y = problem(60_000, 30)
     estimator = SmoothedNewton(1e-5, tol=1e-3)
-    estimator.fit(X[:30_000], y[:30_000])
-    gaps, running = [], True
-
-    def watch():
-        last = time.perf_counter()
-        while running:
-            time.sleep(0.001)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    start = time.perf_counter()
-    r, codes = np.empty(60_000), (y > 0).astype(np.int64)
-    margins = kernels.Margins(X @ np.ones(30), 0.0, codes, 1, np.full(60_000, 1e-5), 0.1)
-    for _ in range(20):
-        estimator.fit(X, y)
-        kernels.measure(margins, r)
-        if time.perf_counter() - start > 0.3:
-            break
-    running = False
-    watcher.join()
-    assert max(gaps) < 0.5 * (time.perf_counter() - start)
-    assert len(gaps) > 20
+    estimator.fit(X[:30_000], y[:30_000])  # compiles
+    fitting, n_turns = threading.Thread(target=lambda: [estimator.fit(X, y) for _ in range(3)]), 0
+    fitting.start()
+    while fitting.is_alive():
+        time.sleep(0.001)
+        n_turns += 1
+    assert n_turns > 20

@@ -113,10 +113,6 @@ def test_names_are_quoted(database, name):
     assert database.run("SELECT count(*) FROM events") == [(2,)]
 
 
-def test_an_empty_table_has_no_events(database):
-    assert list(database.source()) == []
-
-
 def test_sqlite_values_may_be_of_any_type(tmp_path):
     database = sqlite(tmp_path / "a.db")
     database.run("CREATE TABLE events (x, late, code, y)")

@@ -503,7 +503,6 @@ FRAMES = {
     ),
     "pandas as it guesses": lambda: pd.DataFrame(CELLS),
     "pandas of objects": lambda: pd.DataFrame(CELLS, dtype=object),
-    "pandas with another index": lambda: pd.DataFrame(CELLS, index=[7, 7, -1]),
     "polars": lambda: pl.DataFrame(CELLS),
     "polars with categories": lambda: pl.DataFrame(CELLS).with_columns(
         pl.col("c").cast(pl.Categorical), pl.col("s").cast(pl.Enum(["x", "y"])), pl.col("i").cast(pl.UInt8)
@@ -563,9 +562,7 @@ EMPTY = {
     "sparse rows": SparseRows(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0)),
     "pandas": pd.DataFrame({"a": []}),
     "pandas without columns": pd.DataFrame(),
-    "polars": pl.DataFrame({"a": []}),
     "pyarrow": pa.table({"a": []}),
-    "table": {"a": []},
     "table without columns": {},
 }
 

@@ -44,7 +44,6 @@ MAKERS = [
     partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
     partial(BSGDClassifier, budget=2, max_features=2, class_weight="balanced", loss="log"),
     partial(StreamSVMClassifier, budget=3),
-    partial(StreamSVMClassifier, budget=2),
     partial(StreamSVMClassifier, members=("ranks-large", "linear"), budget=1, max_features=2, vote_window=5.0),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sklearn  # noqa: F401  (without it and pandas, River leaves checks out silently)
-from river import compose, datasets, drift, ensemble, evaluate, metrics, multiclass, preprocessing
+from river import compose, datasets, drift, evaluate, metrics, multiclass, preprocessing
 
 import streamsvm
 from streamsvm import CPMClassifier
@@ -95,11 +95,10 @@ def test_several_faces_learn_what_one_cannot():
         (preprocessing.StandardScaler() | CPMClassifier(scaling="none"), metrics.Accuracy(), 0.85),
         (compose.Select("age_of_domain", "https") | CPMClassifier(), metrics.Accuracy(), 0.5),
         (CPMClassifier(), metrics.ROCAUC(), 0.9),
-        (ensemble.ADWINBaggingClassifier(CPMClassifier(), n_models=3, seed=1), metrics.Accuracy(), 0.85),
         (drift.DriftRetrainingClassifier(CPMClassifier(), drift.binary.DDM()), metrics.Accuracy(), 0.85),
         (multiclass.OneVsOneClassifier(CPMClassifier()), metrics.Accuracy(), 0.85),
     ],
-    ids=["scaled", "selected", "probabilities", "bag", "drift detector", "one against one"],
+    ids=["scaled", "selected", "probabilities", "drift detector", "one against one"],
 )
 def test_in_models_of_river(model, metric, least):
     assert evaluate.progressive_val_score(datasets.Phishing(), model, metric).get() > least

@@ -176,13 +176,6 @@ class Broken(Notes):
         raise ValueError("broken")
 
 
-def test_what_is_wrong_is_said_before_anything_runs(tmp_path):
-    for wrong in (["--scenarios", "nothing"], ["--scenarios", "nothing.csv?label=y"], ["--learners", "nobody"]):
-        with pytest.raises(SystemExit):
-            main([*wrong, "--out", str(tmp_path)])
-    assert not list(tmp_path.iterdir())
-
-
 # Reports --------------------------------------------------------------------------------------------------------------
 
 
