@@ -228,6 +228,7 @@ class Converted(ByteStream):
 
     def seek(self, offset: int) -> bool:
         """Move to an offset. A converted stream is read again from the start."""
+        self._ready = b""
         if self._is_plain:
             return self._stream.seek(offset)
         self._stream.seek(0)

@@ -226,7 +226,7 @@ class Unpacked(Converted):
     def _restart(self) -> None:
         self.damage = None
         self._taken = self._used = 0
-        self._packed = self._ready = b""
+        self._packed = b""
         self._frame: Decompressor | None = None
 
     def _next(self, wait_s: float) -> bytes | None:

@@ -78,7 +78,7 @@ class Transcoded(Converted):
 
     def _restart(self) -> None:
         self._taken = 0
-        self._head = self._ready = b""
+        self._head = b""
         self._ended = False
         self._decoder = None if self._codec is None else codecs.getincrementaldecoder(self._codec)(_DAMAGED)
 
@@ -150,10 +150,15 @@ class ArrayLines(Converted):
         self._restart()
 
     def _restart(self) -> None:
-        self.is_array: bool | None = None  # None until more than white space was read
+        self._is_plain = None  # until more than white space was read
         self._held, self._lines = bytearray(), io.BytesIO()
         self._size = 0  # of the array and the data after it, once all was read
         self._is_open = False
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the stream begins with an array."""
+        return self._is_plain is False
 
     @property
     def damage(self) -> str | None:
@@ -162,32 +167,24 @@ class ArrayLines(Converted):
         return self._stream.damage
 
     def _next(self, wait_s: float) -> bytes | None:
-        while not self._is_told:
+        while not (self._is_plain or self._size):
             data = self._stream.read(wait_s)
-            self._hold(data)
-            if self.live and data is not None and not self._is_told:
+            self._held += data or b""
+            if self._is_plain is None and (data is None or not _UNDECIDED.fullmatch(self._held)):
+                self._is_plain = _OPENED.match(self._held) is None
+            if self._is_plain:
+                held, self._held = bytes(self._held), bytearray()
+                return held or data
+            if self.is_array and (self._follow or len(self._held) > LARGEST):
+                what = "in a growing file" if self._follow else f"of more than {LARGEST >> 20} MiB"
+                remedy = "make each element a line: jq -c '.[]'"
+                raise ConnectorError(f"{self._name}: is an array {what}: {remedy}", "array")
+            if data is None:
+                self._size, held = len(self._held), bytes(self._held)
+                self._held, self._lines = bytearray(), io.BytesIO(self._as_lines(held))
+            elif self.live:
                 return b""
         return self._lines.read(CHUNK) or self._stream.read(wait_s)
-
-    @property
-    def _is_told(self) -> bool:
-        """Whether the stream is known to contain no array, or was read completely."""
-        return self.is_array is False or self._size > 0
-
-    def _hold(self, data: bytes | None) -> None:
-        """Buffer bytes until the stream turns out not to be an array, or ends."""
-        self._held += data or b""
-        if self.is_array is None and (data is None or not _UNDECIDED.fullmatch(self._held)):
-            self.is_array = _OPENED.match(self._held) is not None
-        if self.is_array and (self._follow or len(self._held) > LARGEST):
-            what = "in a growing file" if self._follow else f"of more than {LARGEST >> 20} MiB"
-            remedy = "make each element a line: jq -c '.[]'"
-            raise ConnectorError(f"{self._name}: is an array {what}: {remedy}", "array")
-        if self.is_array and data is None:
-            self._size = len(self._held)
-            self._held = self._as_lines(bytes(self._held))
-        if self._is_told:
-            self._lines, self._held = io.BytesIO(self._held), bytearray()
 
     def _as_lines(self, data: bytes) -> bytearray:
         """Return the bytes of an array with one element per line."""
@@ -209,16 +206,5 @@ class ArrayLines(Converted):
             lines[at] = _NEWLINE
         return lines + b"\n"[: len(data) - end] + data[end + 1 :]
 
-    def seek(self, offset: int) -> bool:
-        """Move to an offset. An array is read again from the start."""
-        self._stream.seek(0)
-        self._restart()
-        self.read(0.0)
-        if self.is_array:
-            self._lines.seek(offset)
-            return offset <= self._size
-        self._held, self._lines = bytearray(), io.BytesIO()
-        return self._stream.seek(offset)
-
     def fraction(self, offset: int) -> float | None:
-        return offset / self._size if self._size else self._stream.fraction(offset)
+        return offset / self._size if self._size else super().fraction(offset)
