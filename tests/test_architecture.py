@@ -36,18 +36,22 @@ def test_the_code_is_clean(command):
 TYPED = ("streamsvm", "connectors")
 SCRIPT = """
 from streamsvm import StreamSVMClassifier, load
+from streamsvm.run import Run, RunConfig
 
+event = {"a": 1.0}
 model = StreamSVMClassifier(refit="trees", cost={"fraud": {"fine": 10.0}})
-model.learn_one({"a": 1.0}, "fine", time=0.0)
-print(model.predict_one({"a": 1.0}), model.explain_one({"a": 1.0}), model.refits, model.relevance["a"])
+model.learn_one(event, "fine", time=0.0)
+print(model.predict_one(event), model.explain_one(event), model.refits, model.relevance["a"])
 saved = load("model")
-print(saved.predict_one({"a": 1.0}), saved.classes_)
+print(saved.predict_one(event), saved.classes_)
+config = RunConfig(source=["a.csv", "b.csv"], label="y", refit="trees,every=5000", checkpoint_every=1000, page=8080)
+print(Run(config).start().metrics.accuracy)
 """
 # Garbage collection would take a quarter of the time.
 MYPY = "import gc; gc.disable(); gc.enable = int; from mypy.__main__ import console_entry; console_entry()"
 WRONG = """
-model.predict_won({"a": 1.0})
-saved.lern_one({"a": 1.0}, "fine")
+model.predict_won(event)
+saved.lern_one(event, "fine")
 StreamSVMClassifier(effort="hihg")
 """
 

@@ -13,7 +13,7 @@ from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, StreamS
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.models.codec import part_of
 from streamsvm.run.history import History
 from streamsvm.run.metrics import Metrics
@@ -85,7 +85,7 @@ def test_states_that_no_run_can_have_left_are_refused(part, change):
     header, arrays = copy.deepcopy(left)
     part().restore((header, arrays))
     change(header, arrays)
-    with pytest.raises(DAMAGED):  # a run reports these as errors of the checkpoint
+    with pytest.raises(CORRUPT_ERRORS):  # a run reports these as errors of the checkpoint
         part().restore((header, arrays))
 
 

@@ -221,7 +221,7 @@ class BSGDClassifier(BudgetedMemory):
         return int(self._state.n_vectors)
 
     @locked
-    def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
+    def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
         """Return the support vectors most similar to an event, as in `StreamSVMClassifier.nearest`.
 
         Parameters

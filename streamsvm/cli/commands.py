@@ -9,11 +9,16 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.options import STREAM_OPTIONS, Settings
 from streamsvm.run.values import Span
 
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed; 2 invalid settings, no data were read; 3 done, but more than half of the events "
-    "were rejected; 75 brokers or servers are unreachable, start the same run again; 130 or 143 ended by SIGINT or "
-    "SIGTERM, with checkpoint and report (a second signal kills)."
-)
+_DONE = "0 done; 1 failed; 2 invalid settings, no data were read"
+_REJECTED = "3 done, but more than half of the events were rejected"
+_AWAY = "75 brokers or servers are unreachable, start the same command again"
+_ENDED = "130 or 143 ended by SIGINT or SIGTERM"
+EXIT_CODES = {
+    "run": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, with checkpoint and report (a second signal kills)",
+    "profile": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, without a profile",
+    "per_key": f"{_DONE}; {_AWAY}; {_ENDED}, after a commit",
+}
+"""Exit codes, by the module of a command."""
 
 
 class Run(RunConfig):
@@ -37,6 +42,13 @@ class Predict(RunConfig):
 
     Predict the events of a stream with a saved model, which does not change. Labels are optional; with labels, the
     accuracy is measured.
+
+    Parameters
+    ----------
+    label : NAME
+        The column with the true label, if there is one. It is not a feature, and the accuracy is measured with it.
+    model : FILE
+        The file of a saved model.
 
     Examples
     --------
@@ -63,6 +75,8 @@ class Profile(RunConfig):
 
     Parameters
     ----------
+    label : NAME
+        The column with the label, which is not a feature.
     out : FILE
         The file of the profile, which is replaced (default profile.json).
     max_events : N
@@ -133,6 +147,8 @@ class PerKey(RunConfig, KeyOptions):
     ----------
     source : TOPIC
         The topic of the events, as kafka://HOST:PORT/TOPIC.
+    label : NAME
+        The field to predict. Events without a label are predicted and not learned.
     label_source : TOPIC
         The topic of the labels, on the brokers of SOURCE.
     out : TOPIC

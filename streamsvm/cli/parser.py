@@ -57,6 +57,8 @@ def build_parser(*, everything: bool = False) -> Parser:
 def parse(arguments: list[str]) -> Any:
     """Parse the arguments into the options of a command; they override the configuration file."""
     parser = build_parser()
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     # Standard input with options, such as '-?delimiter=;', looks like an option.
     arguments = [f"file://{text}" if text.startswith("-?") else text for text in arguments]
     namespace, unknown = parser.parse_known_args(arguments)
@@ -102,7 +104,8 @@ def _add_command(commands: Any, name: str, options: Any, everything: bool) -> No
     usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
     if "Examples" in sections:
         usage += f"\n\nexamples:\n{textwrap.indent(sections['Examples'], '  ')}"
-    texts = {"help": title, "description": description, "epilog": EXIT_CODES if options.module == "run" else ""}
+    codes = EXIT_CODES.get(options.module)
+    texts = {"help": title, "description": description, "epilog": f"Exit codes: {codes}." if codes else ""}
     parser = commands.add_parser(name, usage=usage.replace("%", "%%"), **texts, **_SHARED)
     common = parser
     if is_run:

@@ -84,7 +84,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         yield {"model": linear_model.LogisticRegression(), "class_weight": "balanced"}
         yield {"model": naive_bayes.GaussianNB(), "cost": [[0, 1], [5, 0]]}  # type: ignore[no-untyped-call]
 
-    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probabilities of an event with the wrapped classifier.
 
         Parameters
@@ -101,7 +101,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         """
         return self.model.predict_proba_one(x, **kwargs)
 
-    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """Predict the label of minimum expected cost.
 
         Parameters
@@ -125,7 +125,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
             decision = self._decide_one(x, **kwargs)
             return None if decision == ABSTAINS else self._labels[decision]
 
-    def _decide_one(self, x: dict[Hashable, Any], **kwargs: Any) -> int:
+    def _decide_one(self, x: dict[Any, Any], **kwargs: Any) -> int:
         """Number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
         if not shares.keys() <= self._codes.keys():
@@ -136,7 +136,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         return self.costs.decide_one([shares.get(label, 0.0) for label in self._labels])
 
     @locked
-    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
+    def learn_one(self, x: dict[Any, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event.
 
         Parameters

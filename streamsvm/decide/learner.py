@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
 from typing import Any
 
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, Members, labels_in
@@ -26,7 +25,7 @@ class PredictsSets:
         """The labels learned, in order of first arrival."""
 
     @abstractmethod
-    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label."""
 
     @locked
@@ -53,7 +52,7 @@ class PredictsSets:
 
     @locked
     def predict_set_one(
-        self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
+        self, x: dict[Any, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
         """Predict a set of labels that contains the true one in a given share of events.
 
@@ -83,7 +82,7 @@ class PredictsSets:
         """
         return self._predict_set(self._sets.get((coverage, by_class)) or self.label_sets(coverage, by_class), x, kwargs)
 
-    def _predict_set(self, sets: ConformalSets, x: dict[Hashable, Any], kwargs: dict[str, Any]) -> set[Any]:
+    def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
         """Predict the set of one event."""
         proba = self.predict_proba_one(x, **kwargs)
         return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -273,7 +273,7 @@ class Explains:
 
     @locked
     def explain_one(
-        self, x: dict[Hashable, Any], evaluations: int = EVALUATIONS, nearest: int = 3, label: Any = None
+        self, x: dict[Any, Any], evaluations: int = EVALUATIONS, nearest: int = 3, label: Any = None
     ) -> Reasons | None:
         """Explain a prediction by the contribution of each feature to the log-odds.
 

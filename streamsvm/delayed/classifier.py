@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,7 +155,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
-    def predict_one(self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
+    def predict_one(self, x: dict[Any, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
         """Predict the most probable label.
 
         With a key, the event is stored until its label arrives.
@@ -181,7 +181,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             return found.label if chosen is None else self._label(int(chosen[0]))
 
     def predict_proba_one(
-        self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
+        self, x: dict[Any, Any], key: Any = None, time: Any = None, **kwargs: Any
     ) -> dict[Any, float]:
         """Predict the probability of each label.
 
@@ -230,7 +230,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     def predict_set_one(
         self,
-        x: dict[Hashable, Any],
+        x: dict[Any, Any],
         coverage: float = 0.9,
         by_class: bool = False,
         key: Any = None,
@@ -317,7 +317,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
                 self._said.say(notice)
 
-    def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
+    def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
         """Predict an event, without a batch if possible, and store it until its label arrives."""
         adapter, join, text = self._adapter, self._join or self._joined(), key_text(key)
         if isinstance(adapter, RowModel):

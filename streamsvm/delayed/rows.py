@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from connectors.events import Features, SparseRows, picked, rows_of
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_label, encode_label
+from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label
 
 # Instead of a layout: a sparse row; a row with its own names and values; a row that is stored as an object.
 SPARSE, OWN, OBJECT = -1, -2, -3
@@ -129,7 +129,7 @@ class Layouts:
         """Restore one row, given its words as an array or as bytes."""
         try:
             return self._row(layout, np.frombuffer(words, np.float64))
-        except DAMAGED as error:
+        except CORRUPT_ERRORS as error:
             raise ArchiveError(f"a pending event is damaged: {error}") from error
 
     def _row(self, layout: int, words: Floats) -> dict[Any, Any]:

@@ -318,7 +318,7 @@ class StreamSVMClassifier(Ensemble):
         return sorted(rows, key=lambda row: -row["weight"])
 
     @locked
-    def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
+    def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
         """Return the support vectors most similar to an event.
 
         They belong to the kernel member with the largest share of the vote.

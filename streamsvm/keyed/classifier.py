@@ -68,8 +68,8 @@ class KeyedClassifier(KeyEvents):
     parent : classifier or None
         The parent, which can be saved.
     counts : Counter
-        Counters of this object: `events`, delayed `labels`, `learned`, `refused`, `doubles` (events with the join value
-        of a waiting one), `expired` and `dropped` waiting entries, and `forgotten` keys.
+        Counters of this object: `events`, delayed `labels`, `learned`, `refused`, `duplicates` (events with the join
+        value of a waiting one), `expired` and `dropped` waiting entries, and `forgotten` keys.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from streamsvm.keyed.parent import Parent, Vote
 from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.keyed.waiting import Entry, Waiting
 from streamsvm.labels import is_label
-from streamsvm.models.archive import DAMAGED, encode_label
+from streamsvm.models.archive import CORRUPT_ERRORS, encode_label
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class KeyEvents:
             vote, newest = orjson.loads(head)
             waiting = Waiting(self.max_waiting, self._wait, lines)
             return Key(model, Vote(*vote), waiting, None if newest is None else int(newest))
-        except DAMAGED as error:
+        except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
     def answer(self, key: Key, event: Mapping[Any, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class KeyEvents:
             key.waiting.remove(join)
             self._learn(key, x, found.label)
         else:
-            self.counts["doubles"] += 1
+            self.counts["duplicates"] += 1
 
     def _take_label(self, key: Key, join: str, found: Entry | None, label: Any, answer: dict[str, Any]) -> None:
         """Learn the event that waits for this label; if there is none, store the label."""

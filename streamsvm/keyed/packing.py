@@ -27,7 +27,7 @@ from streamsvm.core.state import State
 from streamsvm.features.known import logger
 from streamsvm.keyed.sections import KeyStateError
 from streamsvm.keyed.snapshots import Snapshots
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError, ParameterTypeError
@@ -194,7 +194,7 @@ class Packer:
         try:
             model = self._load(self._schema(data), packed, counts)
             model.learner.check_buffer()
-        except DAMAGED as error:
+        except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
         return model
 

@@ -38,7 +38,7 @@ _TYPES |= {f"{kind.upper()}{8 * n}": np.dtype(f"<{kind}{n}") for kind in "iu" fo
 _TYPE_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 # Exceptions that foreign or damaged content may raise.
-DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
+CORRUPT_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class ArchiveError(ValueError):
@@ -250,7 +250,7 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
     try:
         with open(path, "rb", opener=_open) as file:
             header, _, _ = _read_head(path, file)
-    except (OSError, *DAMAGED):
+    except (OSError, *CORRUPT_ERRORS):
         return False
     return header.get("class") != CHECKPOINT
 
@@ -295,7 +295,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
                 raise ValueError("its content fails the checksum")
     except (ArchiveError, FileNotFoundError, PermissionError):
         raise
-    except (OSError, *DAMAGED) as error:
+    except (OSError, *CORRUPT_ERRORS) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}", "damaged") from error
     return header, arrays
 

@@ -1,4 +1,4 @@
-"""States of parts as one state: a header for JSON, and arrays with the name of the part before theirs."""
+"""State of nested objects: a header for JSON, and arrays named by the path of their object."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Saved: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
 
 
 def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:
-    """The state of a whole.
+    """Combine the states of several parts into one state.
 
     Parameters
     ----------
     parts
-        The states of its parts, by their names.
+        State of each part by name.
     header
-        What else belongs to it.
+        Further entries of the header.
     mark
-        What stands between the names of a part and of its arrays.
+        Separator between the name of a part and the names of its arrays.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, 
 
 
 def part_of(state: Saved, part: str, mark: str = ".") -> State:
-    """The state of a part, as `nested` took it.
+    """Return the state of a part from the result of `nested`.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def check_parts(state: Saved) -> None:
 
 
 def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays whose names have a prefix, without it."""
+    """Return the arrays whose names begin with a prefix, which is removed."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 

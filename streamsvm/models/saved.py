@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from streamsvm.models.archive import DAMAGED, ArchiveError, check_replaced, read_archive, write_archive
+from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, check_replaced, read_archive, write_archive
 from streamsvm.models.codec import State
 
 LOADABLE: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Archived:
             return self
         except ArchiveError:
             raise
-        except DAMAGED as error:  # the checksum of a file was right, so that it is hardly damaged
+        except CORRUPT_ERRORS as error:  # the checksum of a file was right, so that it is hardly damaged
             what = f"not the state of a {cls.__name__} of this version of streamsvm: {error}"
             raise ArchiveError(what, "content") from error
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm.models.archive import DAMAGED, ArchiveError, decode_label, encode_label, real, replacing, whole
+from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, decode_label, encode_label, real, replacing, whole
 from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.tally import window_sizes
@@ -233,7 +233,7 @@ class Profile:
             relations = tuple(map(RelationProfile.from_dict, given["relations"]))
         except ArchiveError:
             raise
-        except DAMAGED as error:
+        except CORRUPT_ERRORS as error:
             raise ArchiveError(f"the profile is damaged: {error!r}", "damaged") from error
         _check(n_events, columns, relations)
         return cls(n_events, columns, relations)
@@ -268,7 +268,7 @@ class Profile:
         try:
             with open(path, "rb") as file:
                 given = json.loads(file.read())
-        except DAMAGED as error:
+        except CORRUPT_ERRORS as error:
             raise ArchiveError(f"{os.fspath(path)} is not a profile: {error}", "damaged") from error
         try:
             return cls.from_dict(given)

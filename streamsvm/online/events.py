@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -47,7 +47,7 @@ class EventLearner(LearnerMemory):
         if self._first is None or self._first.is_full:
             self._first, self._learning = None, self._fast
 
-    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
+    def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
         """Learn one event.
 
         Parameters
@@ -83,7 +83,7 @@ class EventLearner(LearnerMemory):
         self._learn(x, y, w)
 
     @locked
-    def _learn(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
+    def _learn(self, x: dict[Any, Any], y: Any, w: float) -> None:
         """Learn an event outside the fast path."""
         w = weight_of(w)
         self._make_room(1)
@@ -112,7 +112,7 @@ class EventLearner(LearnerMemory):
         if self._fast[0] != self._space.plain_length:
             self._follow_space()
 
-    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """Predict the label of an event; None before anything has been learned.
 
         Parameters
@@ -140,7 +140,7 @@ class EventLearner(LearnerMemory):
         with self._lock:
             return self.labels.answers[self._predict(x, scaling.PREDICT)]
 
-    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each learned label; empty before anything has been learned.
 
         Parameters
@@ -171,14 +171,14 @@ class EventLearner(LearnerMemory):
             *_, shares = self.answer_one(x)
             return dict(zip(self.labels.answers, shares, strict=False))
 
-    def _predict_set(self, sets: ConformalSets, x: dict[Hashable, Any], kwargs: dict[str, Any]) -> set[Any]:
+    def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()
         self._predict(x, scaling.FOLLOW)
         return sets.found(self.labels.answers)
 
-    def answer_one(self, x: dict[Hashable, Any]) -> tuple[Any, float | None, Sequence[float]]:
+    def answer_one(self, x: dict[Any, Any]) -> tuple[Any, float | None, Sequence[float]]:
         """Return the predicted label, its probability, and the probabilities over `classes_`.
 
         Not thread-safe: the next call overwrites the probabilities.
@@ -192,7 +192,7 @@ class EventLearner(LearnerMemory):
         shares = self._shares[: self._n_classes[()]]
         return self.labels.answers[code], shares[code] if code >= 0 else None, shares
 
-    def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
+    def _predict(self, x: dict[Any, Any], asked: int = scaling.PROBA) -> int:
         """Return the number of the most probable class, -1 for none; writes probabilities to `_proba`."""
         self._make_room(1)
         if self._pack(x):

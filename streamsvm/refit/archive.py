@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_label, encode_label
+from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec, detector_named
@@ -69,7 +69,7 @@ def decode_settings(content: Any) -> Any:
         return kind(*triggers, **detector, **{name: decode_label(value) for name, value in params.items()})
     except ArchiveError:
         raise
-    except DAMAGED as error:
+    except CORRUPT_ERRORS as error:
         raise ArchiveError(f"not the settings of a trigger or window: {error!r}", "settings") from error
 
 

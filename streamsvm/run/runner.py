@@ -16,7 +16,7 @@ from connectors.streams import Sink, Source
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.models import TooManyClasses
 from streamsvm.delayed.protocol import Answer
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
@@ -369,7 +369,7 @@ class Runner:
         except (ConnectorError, OSError) as error:
             what = f"cannot resume from the checkpoint in {checkpoint.directory}: {error}"
             raise SetupError(what, "checkpoint") from error
-        except DAMAGED as error:  # its checksum was right, so that it is hardly damaged
+        except CORRUPT_ERRORS as error:  # its checksum was right, so that it is hardly damaged
             what = f"the checkpoint in {checkpoint.directory} does not fit this version of streamsvm: {error}"
             hint = "Resume it with the version that wrote it, or use --reset to start over"
             raise SetupError(f"cannot resume: {what}. {hint}", "checkpoint", option="--reset") from error

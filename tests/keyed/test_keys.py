@@ -386,9 +386,9 @@ def test_what_waits_is_bounded_and_counted():
     _, state = keyed.step(
         None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
     )
-    assert {name: keyed.counts[name] for name in ("dropped", "doubles", "expired")} == {
+    assert {name: keyed.counts[name] for name in ("dropped", "duplicates", "expired")} == {
         "dropped": 4,
-        "doubles": 1,
+        "duplicates": 1,
         "expired": 3,
     }
     assert keyed.newest(state) == 3_600_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import drift
 
-from streamsvm.models.archive import DAMAGED, ArchiveError
+from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import detectors
 from streamsvm.refit.archive import decode_settings, encode_settings, trigger_of
@@ -346,7 +346,7 @@ def test_another_state_in_an_archive_is_refused(value, path):
     running = STATE_TRIGGER.begin()
     running.see(np.arange(4.0), np.ones(4))
     STATE_TRIGGER.begin().restore(running.state())
-    with pytest.raises(DAMAGED):
+    with pytest.raises(CORRUPT_ERRORS):
         STATE_TRIGGER.begin().restore(spoil(running.state(), value, *path))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from river.drift import ADWIN
 
 from streamsvm.features.rows import EncodedRows
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import windows
 from streamsvm.refit.tasks import WindowRows, csr_of, dense_of
@@ -334,7 +334,7 @@ def test_a_damaged_state_is_refused(damage):
     name, change = DAMAGE[damage]
     place = header if name in header else arrays
     place[name] = change(place[name])
-    with pytest.raises(DAMAGED):
+    with pytest.raises(CORRUPT_ERRORS):
         kind.begin().restore(header, arrays)
 
 
@@ -342,12 +342,12 @@ def test_missing_and_surplus_parts_of_a_state_are_refused():
     for kind in (Latest(n=50), Since(20.0), Adaptive(n=50)):
         header, arrays = feed(kind.begin(), stream(1)).state()
         for name in header:
-            with pytest.raises(DAMAGED):
+            with pytest.raises(CORRUPT_ERRORS):
                 kind.begin().restore({key: value for key, value in header.items() if key != name}, arrays)
         for name in arrays:
-            with pytest.raises(DAMAGED):
+            with pytest.raises(CORRUPT_ERRORS):
                 kind.begin().restore(header, {key: value for key, value in arrays.items() if key != name})
-        with pytest.raises(DAMAGED):
+        with pytest.raises(CORRUPT_ERRORS):
             kind.begin().restore(header, arrays | {"more": np.zeros(1)})
 
 

@@ -446,6 +446,23 @@ def test_help_and_version(streamsvm):
     assert len(set(re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", text, re.MULTILINE))) <= 30
 
 
+@pytest.mark.parametrize(
+    ("command", "texts"),
+    [
+        ("predict", ["--model FILE", "true label", "3 done", "75 brokers"]),
+        ("profile", ["the label, which is not a feature", "3 done"]),
+        ("per-key", ["the field to predict", "75 brokers"]),
+    ],
+)
+def test_help_of_a_command_is_about_this_command(command, texts, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", command])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    assert all(each in text for each in texts)
+    assert "River classifier" not in text or command == "per-key"
+
+
 def test_help_without_docstrings_names_the_options():
     asked = [sys.executable, "-OO", "-m", "streamsvm", "run", "--help-all"]
     done = subprocess.run(asked, env=environment(), capture_output=True, text=True, timeout=60, check=True)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Ints, stack
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import DAMAGED, decode_labels, encode_label, read_archive, write_archive
+from streamsvm.models.archive import CORRUPT_ERRORS, decode_labels, encode_label, read_archive, write_archive
 
 # Types of stored values, the smallest first.
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
@@ -217,7 +217,7 @@ def refusing_damage(folder: Path) -> Iterator[None]:
     """Convert errors that corrupt content raises to ArchiveError."""
     try:
         yield
-    except DAMAGED as error:
+    except CORRUPT_ERRORS as error:
         raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from streamsvm.models.archive import DAMAGED
+from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import SetupError
 from streamsvm.run.history import History, Refits
@@ -102,7 +102,7 @@ class CheckpointView(DashboardState):
             report = self._report(read_snapshot(path), stamp / 1e9)
         except FileNotFoundError:
             return
-        except (ValueError, OSError, *DAMAGED) as error:
+        except (ValueError, OSError, *CORRUPT_ERRORS) as error:
             logger.warning("%s cannot be read: %s", path, error)
             return
         self._due = self._history_due = 0.0  # updates need no delay, because they do not slow down the run
