@@ -65,7 +65,7 @@ class FileBlocks:
             if zlib.crc32(data) != int(self.crcs[i]):
                 raise ValueError("its checksum differs")
             return self._decoded(data, int(self.rows[i]))
-        except (EOFError, *DAMAGED) as error:
+        except (EOFError, *CORRUPT_ERRORS) as error:
             raise ArchiveError(
                 f"{self.path}: block {i} at byte {offset} is damaged ({error}): rebuild the index"
             ) from error
