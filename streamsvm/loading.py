@@ -122,8 +122,8 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     -------
     Path
         The cache folder. An image needs the same XDG_CACHE_HOME when it is built and when it is run. The compiled
-        library of a wheel has all these kernels: nothing is compiled then, and this is its file. `CPMClassifier.fit`
-        and batch solvers compile at their first use.
+        library of a wheel has all these kernels: nothing is compiled then, and this is its file. Batch solvers
+        compile at their first use.
     """
     used = library()
     entries = entry_points(everything)

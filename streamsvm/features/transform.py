@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.simd import uint
@@ -18,25 +14,9 @@ from streamsvm.features.scaler import (
     LARGEST,
     LEAST_UNTIED,
     RANK,
-    current_row,
     is_far,
     is_whole,
-    row_at,
 )
-
-
-class ScaledRows(NamedTuple):
-    """Scaled rows: row i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, the first of them the bias."""
-
-    rows: NDArray[np.int64]
-    values: NDArray[np.float64]
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, n_values: int, n_rows: int) -> ScaledRows:
-        """Arrays for rows with a number of values in all."""
-        n = n_values + n_rows
-        return cls(np.zeros(n, np.int64), np.zeros(n), np.zeros(n_rows + 1, np.int64))
 
 
 @inlined
@@ -136,18 +116,3 @@ def scaled_outlier(rows, j, x):
     z = (x - rows.shift[uint(j)]) * rows.scale[uint(j)]
     share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[uint(j)], LEAST_UNTIED))), 1.0)
     return math.copysign(CLIP * share * share, z)
-
-
-@kernel
-def load_all(rows, values, columns, indptr, shared, out):
-    """Scale rows into `out`, a `ScaledRows`."""
-    at = 0
-    for i in range(indptr.size - 1):
-        m = load_pairs(rows, rows, *row_at(values, columns, indptr, shared, i))
-        event_rows, scaled = current_row(rows)
-        out.starts[i] = at
-        for k in range(m):
-            out.rows[at + k] = event_rows[k]
-            out.values[at + k] = scaled[k]
-        at += m
-    out.starts[indptr.size - 1] = at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,11 +14,6 @@ from streamsvm.core.state import State
 from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.space import FeatureSpace
-from streamsvm.features.statistics import observe_rows
-from streamsvm.features.tables import weights_of
-from streamsvm.features.transform import ScaledRows, load_all
-from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
@@ -115,9 +110,8 @@ class CPMClassifier(base.OnlineClassifier):
     the recent log loss and does not change predictions. It is learned from one in four of the first 2,000 events and
     from one in eight of the later events.
 
-    The published algorithm is for two classes and repeated passes over a data set, as in `fit`. If `fit` draws a row
-    again, it removes the row's earlier count before it compares entropies. Algorithm 2 as printed keeps that count,
-    which gives worse fits. A stream repeats no event, so its counts decay instead, and the step count is bounded.
+    The published algorithm is for two classes and repeated passes over a data set. A stream repeats no event, so counts
+    of faces decay, and the step count is bounded.
 
     References
     ----------
@@ -194,59 +188,6 @@ class CPMClassifier(base.OnlineClassifier):
         begun = state.classes.view(np.ndarray)[: int(state.n_classes)]  # avoids the slow attributes of recarrays
         check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
-
-    # Several passes ----------------------------------------------------------------------------------------------
-
-    @locked
-    def fit(self, X: Any, y: Any, *, n_steps: int | None = None, w: Any = None, seed: int = 0) -> Self:
-        """Learn a data set from scratch by steps on random rows (Algorithm 1).
-
-        Rows are scaled with the statistics of the whole data set. When a row is drawn again, its earlier count moves to
-        the new face (the dictionary UNADJ of the paper).
-
-        Parameters
-        ----------
-        X, y, w
-            Rows, labels and weights, as for `learn_many`.
-        n_steps
-            Number of rows to draw, with replacement; by default ten times the number of rows.
-        seed
-            Seed of the draws.
-
-        Returns
-        -------
-        self
-            The fitted classifier.
-
-        Raises
-        ------
-        ValueError
-            If there are no rows, a label is None or NaN, or there are more than `max_classes` classes.
-        """
-        labels = labels_of(y)
-        weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
-        if not labels or not all(map(is_label, set(labels))):
-            raise ValueError("there must be at least one row, and no label may be None or NaN")
-        if len(set(labels)) > self.max_classes:
-            raise ParameterError(
-                "max_classes", f"is {self.max_classes}, but there are {len(set(labels))} classes: raise it"
-            )
-        space = FeatureSpace(self.max_features, self.categories or ())
-        rows = space.encode(X, np.ones(len(labels), bool))
-        self._reset()  # after all checks, so that an error leaves the model unchanged
-        self._space = space
-        codes = np.array([self._code(label) for label in labels], np.int64)
-        self._grow()
-        n = len(labels)
-        entries = rows.values, rows.columns, rows.indptr, rows.shared
-        observe_rows(self._rows, *entries)
-        kernels.ENTRY_POINTS["open_classes"](self._state, len(self.labels.codes))
-        scaled = ScaledRows.empty(len(rows.values), n)
-        load_all(self._rows, *entries, scaled)
-        rng = np.array([seed], np.uint64)
-        steps = 10 * n if n_steps is None else n_steps
-        kernels.fit_rows(self._state, scaled, codes, weights, np.full(n, -1), rng, steps)
-        return self
 
     # What it knows -----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ def xlogx(x):
 
 
 @kernel
-def assign(state, c, best, previous):
+def assign(state, c, best):
     """Assign an event of class c to a face, and count its best face (Algorithm 2).
 
     A count increases by `next_count`, which grows each time, so earlier counts decay relative to later ones. With n the
@@ -25,8 +25,6 @@ def assign(state, c, best, previous):
     ----------
     best
         Face with the largest score.
-    previous
-        Face this event was counted under before, or -1. That count is removed. On a stream it is always -1.
 
     Returns
     -------
@@ -36,10 +34,6 @@ def assign(state, c, best, previous):
     k, own, counts, scores = state.n_faces, state.classes[c], state.counts, state.scores
     first = c * k
     one = own.next_count
-    if previous >= 0:
-        n = max(counts[first + previous] - one, 0.0)
-        total = own.count - one
-        count_face(state, c, previous, n, xlogx(n), total, math.log(total) if total > 0.0 else 0.0)
     s, after = own.n_log_n, own.count + one
     log_after = math.log(after)
     n_best = counts[first + best] + one

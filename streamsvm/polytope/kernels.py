@@ -16,7 +16,6 @@ from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
-from streamsvm.core.rng import draw
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
@@ -157,7 +156,7 @@ def fold(weights, first, k, factor):
 
 
 @inlined
-def step(state, rows, values, m, label, weight, previous):
+def step(state, rows, values, m, label, weight):
     """Make one step of every polytope on an event with known scores (Algorithm 1).
 
     Parameters
@@ -168,13 +167,6 @@ def step(state, rows, values, m, label, weight, previous):
         Class of the event, or -1.
     weight
         Weight of the event.
-    previous
-        Face the event was counted under before, or -1.
-
-    Returns
-    -------
-    int
-        The face the event is counted under if its class violates the margin, else `previous`.
     """
     k, classes, coefs, tops, scores = state.n_faces, state.classes, state.coefs, state.tops, state.scores
     open_classes(state, label + 1)
@@ -195,7 +187,7 @@ def step(state, rows, values, m, label, weight, previous):
             if c == label:
                 for f in range(first, first + k):
                     coefs[uint(f)] = 0.0
-                previous = place(state, c, change, previous)
+                place(state, c, change)
             else:
                 threshold = -1.0 / a
                 for f in range(first, first + k):
@@ -217,27 +209,16 @@ def step(state, rows, values, m, label, weight, previous):
         if a < SMALLEST:
             fold(state.weights, c * k, k, a)
             classes[uint(c)].scale = 1.0
-    return previous
 
 
 @kernel
-def place(state, c, change, previous):
-    """Write the coefficient of an event of class c to its assigned face.
-
-    Returns
-    -------
-    int
-        The face the event is counted under, `previous` without entropy assignment.
-    """
+def place(state, c, change):
+    """Write the coefficient of an event of class c to its assigned face."""
     first, best, top = c * state.n_faces, 0, state.tops[c]
     while state.scores[first + best] < top:
         best += 1
-    chosen = best
-    if state.entropy > 0.0:
-        chosen = assign(state, c, best, previous)
-        previous = best
+    chosen = assign(state, c, best) if state.entropy > 0.0 else best
     state.coefs[first + chosen] = change
-    return previous
 
 
 @kernel
@@ -272,7 +253,7 @@ def run_event(address):
         rows.best = -1
         score_to_learn(state, event_rows, values, m, label)
     if label >= 0:
-        step(state, event_rows, values, m, label, rows.weight, -1)
+        step(state, event_rows, values, m, label, rows.weight)
 
 
 def run_member(address, block_address, i, cached):
@@ -288,35 +269,7 @@ def run_member(address, block_address, i, cached):
             keep_scores(block, k, i, state.f)
         if row.label >= 0:
             rows.seen = row.seen
-            step(state, event_rows, values, m, row.label, row.weight, -1)
-
-
-@kernel
-def fit_rows(state, scaled, labels, weights, unadjusted, rng, n_steps):
-    """Make `n_steps` steps on events drawn at random (Algorithm 1).
-
-    Parameters
-    ----------
-    scaled
-        Rows, a `ScaledRows`.
-    labels, weights
-        Class and weight of each event.
-    unadjusted
-        Face each event was last counted under, or -1; updated in place.
-    rng
-        State of the generator.
-    """
-    rows, values, starts = scaled
-    n = starts.size - 1
-    growth = state.count_growth
-    state.count_growth = 1.0
-    for _ in range(n_steps):
-        i = draw(rng, n)
-        start, m = starts[i], starts[i + 1] - starts[i]
-        event_rows, event_values = rows[start : start + m], values[start : start + m]
-        score(state, event_rows, event_values, m)
-        unadjusted[i] = step(state, event_rows, event_values, m, labels[i], weights[i], unadjusted[i])
-    state.count_growth = growth
+            step(state, event_rows, values, m, row.label, row.weight)
 
 
 ENTRY_POINTS = {

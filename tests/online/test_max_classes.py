@@ -73,9 +73,7 @@ def test_the_bound_can_be_raised_and_is_saved(tmp_path):
         CPMClassifier.load(tmp_path / "model").learn_one(ROWS[3], "d")
 
 
-def test_refitted_and_adopted_models_are_bound_too():
-    with raises(ParameterError, parameter="max_classes"):
-        CPMClassifier(max_classes=2).fit(X[:3], ["a", "b", "c"])
+def test_adopted_models_are_bound_too():
     model = CPMClassifier()
     model.learn_many(X, np.arange(40) % 3)
     with raises(ParameterError, parameter="max_classes"):
