@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from connectors.errors import ConnectorError, UnreachableError
+from connectors.kafka.clients import unknown_hosts
 
 ANSWER_S = 10.0
 _LOOK_S = 0.5
@@ -52,7 +53,9 @@ def partitions(app: Application, topic: str) -> int:
         try:
             found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
-            raise UnreachableError(f"kafka topic {topic}: no broker responds: {error.args[0].str()}") from error
+            unknown = unknown_hosts(client_options(app)["bootstrap.servers"].split(","))
+            why = f"unknown host {' and '.join(unknown)}" if unknown else error.args[0].str()
+            raise UnreachableError(f"kafka topic {topic}: no broker responds: {why}") from error
     if found.error is not None or not found.partitions:
         reason = "it does not exist" if found.error is None else found.error.str()
         raise ConnectorError(f"kafka topic {topic}: {reason}: create the topic first")
