@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from connectors import ConnectorError, open_source
+from tests.connectors.streams import resumed_everywhere
 from tests.errors import raises
 
 N = 3000
@@ -79,15 +80,11 @@ def test_each_kind_has_the_events_of_a_parquet_file(kind, expected):
 
 
 @pytest.mark.parametrize("kind", ["Table", "list", "LazyFrame", "DuckDB"])
-def test_what_can_be_read_again_resumes_at_a_row(kind, expected):
-    source = open_source(KINDS[kind](), batch_size=700, **OPTIONS)
-    positions = [batch.position for batch in source]
-    again = open_source(KINDS[kind](), batch_size=700, **OPTIONS)
-    again.seek(positions[1])
-    rest = [(row, label) for batch in again for row, label in zip(batch.rows(), batch.labels, strict=True)]
-    assert rest == [(row, label) for row, label, number in expected if number >= positions[1]["row"]]
+def test_what_can_be_read_again_resumes_at_a_row(kind):
+    batches = resumed_everywhere(KINDS[kind](), 700, step=700, **OPTIONS)
+    assert sum(map(len, batches)) == N
     with raises(ConnectorError, reason="another"):
-        open_source(TABLE.select(["x", "y"]), label="y").seek(positions[1])
+        open_source(TABLE.select(["x", "y"]), label="y").seek(batches[0].position)
 
 
 @pytest.mark.parametrize("kind", ["reader", "batches", "frames"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import threading
 import time
@@ -9,26 +8,18 @@ import time
 import numpy as np
 import pytest
 
-from connectors import ConnectorError, Source, open_source
+from connectors import ConnectorError, open_source
 from connectors.synthetic import FAMILIES
-from tests.connectors.streams import events
+from tests.connectors.streams import events, resumed_everywhere
 from tests.errors import raises
 
 
 @pytest.mark.parametrize("name", ["demo", *FAMILIES])
 def test_the_same_options_give_the_same_events_also_when_resumed(name):
     url = f"synthetic:{name}?n=150&seed=5" + ("" if name == "waveform" else "&drift=50,100&width=25")
-    whole = events(open_source(url))
-    assert len(whole) == 150
-    source = open_source(url, batch_size=35)
-    assert isinstance(source, Source)
-    stream = iter(source)
-    first = [next(stream), next(stream)]
-    resumed = open_source(url, batch_size=17)
-    resumed.seek(json.loads(json.dumps(source.position)))
-    assert events(first) + events(resumed) == whole
-    assert resumed.fraction == 1.0
-    assert whole[-1][2] == {"stream": f"synthetic:{name}", "event": 149}
+    batches = resumed_everywhere(url, 17, step=35)
+    assert sum(map(len, batches)) == 150
+    assert events(batches)[-1][2] == {"stream": f"synthetic:{name}", "event": 149}
 
 
 def _reversed_share(url: str) -> np.ndarray:
