@@ -1,4 +1,4 @@
-"""Counts of a monitor: events per block, and windows over blocks."""
+"""Counts of a monitor: events per block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.core.deferred import from_numba
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.precompile import prepare
-from streamsvm.core.signatures import INTEGER, NUMBERS, WORD_TABLE
+from streamsvm.core.signatures import NUMBERS, WORD_TABLE
 from streamsvm.core.simd import uint
 
 BLOCK = 64
@@ -131,100 +131,12 @@ def count_relations(words, relations, counts):
             counts[uint(b), uint(p)] = n_bits(odd ^ own[uint(third if third >= 0 else last)])
 
 
-@kernel
-def close_windows(blocks, width, children, low, high, plan, memory, new_children, last):
-    """Sum the windows that close with blocks, and return whether a count exceeds its limits.
-
-    Tables have a row per block, window or scale, with the counts of all rows of a tally.
-
-    Parameters
-    ----------
-    blocks
-        Counts of the new blocks.
-    width
-        Number of counts of a row of the tally.
-    children, new_children
-        The last three windows of the next smaller scale, by scale; and those after the blocks. They are side by side
-        for each row of the tally.
-    low, high
-        Limits by scale.
-    plan
-        For each scale the number of windows that close, and which of them is the first input of the next scale.
-    memory
-        First the windows of all scales but the first, one scale after the other; then memory for three more windows
-        and the inputs of a scale.
-    last
-        The last window by scale; kept if none closes.
-    """
-    exceeds = exceeds_limits(blocks, 0, plan[0, 0], low[uint(0)], high[uint(0)])
-    copy_cells(last[uint(0)], blocks[uint(plan[0, 0] - 1)])
-    source, at, first, step = blocks, 0, 0, 1
-    for s in range(1, low.shape[0]):
-        n, inputs = plan[uint(s), 0], memory.shape[0] - plan[0, 0] - (RATIO - 1)
-        for i in range(RATIO - 1):
-            copy_spaced(memory[uint(inputs + i)], children[uint(s - 1)], i, width, False)
-        for i in range(n):
-            copy_cells(memory[uint(inputs + RATIO - 1 + i)], source[uint(first + step * i)])
-        for i in range(RATIO - 1):
-            copy_spaced(memory[uint(inputs + n + i)], new_children[uint(s - 1)], i, width, True)
-        for i in range(n):
-            k = inputs + i
-            first_two, last_two = (memory[uint(k)], memory[uint(k + 1)]), (memory[uint(k + 2)], memory[uint(k + 3)])
-            add_cells(memory[uint(at + i)], *first_two, *last_two)
-        exceeds |= exceeds_limits(memory, at, n, low[uint(s)], high[uint(s)])
-        if n > 0:
-            copy_cells(last[uint(s)], memory[uint(at + n - 1)])
-        source, first, step = memory, at + plan[uint(s), 1], RATIO
-        at += n
-    return exceeds
-
-
-@inlined
-def copy_spaced(cells, children, i, width, is_back):
-    """Copy window i of children to cells, or back."""
-    for row in range(cells.size // width):
-        for j in range(width):
-            a, b = uint(row * width + j), uint((row * (RATIO - 1) + i) * width + j)
-            if is_back:
-                children[b] = cells[a]
-            else:
-                cells[a] = children[b]
-
-
-@inlined
-def copy_cells(target, source):
-    """Copy counts."""
-    for j in range(target.size):
-        target[uint(j)] = source[uint(j)]
-
-
-@inlined
-def add_cells(target, first, second, third, fourth):
-    """Add the counts of four windows."""
-    for j in range(target.size):
-        target[uint(j)] = (first[uint(j)] + second[uint(j)]) + (third[uint(j)] + fourth[uint(j)])
-
-
-@inlined
-def exceeds_limits(counts, start, n, low, high):
-    """Return whether any count of n windows exceeds its limits."""
-    found = False
-    for i in range(start, start + n):
-        own = counts[uint(i)]
-        for j in range(own.size):
-            found |= (own[uint(j)] > high[uint(j)]) | (own[uint(j)] < low[uint(j)])
-    return found
-
-
 types = from_numba("numba", "types")
 TABLE, INTEGER_TABLE, COUNTS = types.float64[:, ::1], types.int64[:, ::1], types.float32[:, ::1]
 
 ENTRY_POINTS = {
     "count_numbers": EntryPoint(count_numbers, (TABLE, NUMBERS, TABLE, INTEGER_TABLE, COUNTS, WORD_TABLE)),
     "count_relations": EntryPoint(count_relations, (WORD_TABLE, INTEGER_TABLE, COUNTS)),
-    "close_windows": EntryPoint(
-        close_windows, (COUNTS, INTEGER, COUNTS, COUNTS, COUNTS, INTEGER_TABLE, COUNTS, COUNTS, COUNTS)
-    ),
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.monitor.bounds import Counts, Floats, critical_counts
 from streamsvm.monitor.design import design_effects
-from streamsvm.monitor.kernels import BLOCK, RATIO, compiled
+from streamsvm.monitor.kernels import BLOCK, RATIO
 
 _NEVER = 1 << 60
 
@@ -152,28 +152,23 @@ class Tally:
         counts
             Counts of blocks, shape (n_new_blocks, n_rows, width).
         """
-        k, n_rows, width = counts.shape
-        n_scales, n_cells = len(self.sizes), n_rows * width
-        closed, plan = [Closed(counts.swapaxes(0, 1), self.n_blocks + 1, 1, 1)], [[k, 0]]
-        first, step, n = self.n_blocks + 1, 1, k
-        for s in range(1, n_scales):
-            size = RATIO**s
-            skipped = -first // step % RATIO  # windows before the first one that is an input of the next scale
-            plan.append([n, skipped])
-            closed.append(Closed(counts, first, step, size))
-            first, step, n = first + skipped * step, size, max(0, (n - skipped + RATIO - 1) // RATIO)
-        sizes = [n for n, _ in plan[1:]]
-        memory = np.empty((sum(sizes) + RATIO - 1 + k, n_cells), np.float32)
-        children, last, table = np.empty_like(self.children), self.last.copy(), (n_scales, n_cells)
-        before, after = (own.reshape(n_scales - 1, (RATIO - 1) * n_cells) for own in (self.children, children))
-        limits = self.low.reshape(table), self.high.reshape(table)
-        close = compiled("close_windows")
-        blocks, last_table = counts.reshape(k, n_cells), last.reshape(table)
-        exceeds = close(blocks, width, before, *limits, np.array(plan), memory, after, last_table)
-        at = 0
-        for own, n in zip(closed[1:], sizes, strict=True):
-            own.counts = memory[at : at + n].reshape(n, n_rows, width).swapaxes(0, 1)
-            at += n
+        children, last, closed, exceeds = self.children.copy(), self.last.copy(), list[Closed](), False
+        windows = inputs = counts
+        first, step, n_blocks = self.n_blocks + 1, 1, 1
+        for s in range(len(self.sizes)):
+            if s > 0:
+                parts = np.concatenate([children[s - 1].swapaxes(0, 1), inputs])
+                windows = parts[:-3] + parts[1:-2]
+                windows += parts[2:-1] + parts[3:]
+                children[s - 1] = parts[-3:].swapaxes(0, 1)
+            closed.append(Closed(windows.swapaxes(0, 1), first, step, n_blocks))
+            if len(windows):
+                last[s] = windows[-1]
+                exceeds = exceeds or bool((windows > self.high[s]).any() or (windows < self.low[s]).any())
+            # Windows whose ends are multiples of their size are the parts of those of the next scale.
+            skipped = -first // step % (n_blocks // step)
+            inputs = windows[skipped :: n_blocks // step]
+            first, step, n_blocks = first + skipped * step, n_blocks, n_blocks * RATIO
         return Closing(closed, children, last, exceeds)
 
     def commit(self, closing: Closing) -> None:
