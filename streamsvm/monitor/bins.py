@@ -180,7 +180,7 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
     counts, words = np.zeros((n // BLOCK, d, WIDTH), np.float32), np.zeros((n // BLOCK, 2 * d + 1), np.uint64)
     table = counts.reshape(len(counts), d * WIDTH)
     compiled("count_numbers")(np.ascontiguousarray(numbers), previous, bins.edges, bins.splits, table, words)
-    others = {c: _are_texts(own) for c, own in texts.items() if c not in bins.codes}
+    others = {c: are_texts(own) for c, own in texts.items() if c not in bins.codes}
     for c, codes in bins.codes.items():
         counts[:, c] = 0.0
         _count_texts(codes, shapes_of(texts.get(c)) if c in bins.times else texts.get(c), counts[:, c])
@@ -201,7 +201,8 @@ def shapes_of(texts: Texts | None) -> Texts | None:
     return np.fromiter((None if text is None else shape_of(text) for text in texts.tolist()), object, len(texts))
 
 
-def _are_texts(texts: Texts) -> NDArray[np.bool_]:
+def are_texts(texts: Texts) -> NDArray[np.bool_]:
+    """Return whether each cell is a text."""
     return np.fromiter((text is not None for text in texts), bool, len(texts))
 
 

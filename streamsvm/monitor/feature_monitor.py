@@ -248,9 +248,9 @@ class FeatureMonitor(Archived):
         for columns, k in parts:
             for name, cells in columns.items():
                 if name not in known and name not in found and self._is_wanted(name):
-                    first = _first_value(cells)
-                    if first is not None:
-                        found[name] = start + first
+                    has_value = cells.has_value
+                    if has_value.any():
+                        found[name] = start + int(has_value.argmax())
             start += k
         return found
 
@@ -259,7 +259,7 @@ class FeatureMonitor(Archived):
             check_name(name)
         room = MOST_COLUMNS - len(self._columns)
         if self._wanted is None and len(names) > room:
-            n_values = {name: _n_values(_slice(parts, name, at, at + BLOCK)) for name in names}
+            n_values = {name: int(_slice(parts, name, at, at + BLOCK).has_value.sum()) for name in names}
             names.sort(key=lambda name: -n_values[name])
             logger.warning(
                 "the monitor leaves out columns beyond the first %d: name those of interest with `columns`",
@@ -347,19 +347,3 @@ def _slice(parts: list[Part], name: Any, start: int, end: int, out: Floats | Non
                 texts[low - start : high - start] = cells.texts[low - at : high - at]
         at += k
     return Cells(numbers, texts)
-
-
-def _has_value(cells: Cells) -> NDArray[np.bool_]:
-    has: NDArray[np.bool_] = ~np.isnan(cells.numbers)
-    if cells.texts is not None:
-        has = has | np.fromiter((text is not None for text in cells.texts), bool, len(cells.texts))
-    return has
-
-
-def _n_values(cells: Cells) -> int:
-    return int(_has_value(cells).sum())
-
-
-def _first_value(cells: Cells) -> int | None:
-    found = np.flatnonzero(_has_value(cells))
-    return int(found[0]) if len(found) else None

@@ -11,11 +11,12 @@ from types import NoneType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 from streamsvm.features.tables import column_of, frame_of, is_numeric, is_sparse, plain_numbers, table_of_frame
 from streamsvm.labels import is_nan
-from streamsvm.monitor.bins import Texts
+from streamsvm.monitor.bins import Texts, are_texts
 from streamsvm.monitor.bounds import Floats
 
 _DATETIME = "datetime"  # text of all datetimes, which differ by nature
@@ -27,6 +28,12 @@ class Cells(NamedTuple):
 
     numbers: Floats
     texts: Texts | None = None
+
+    @property
+    def has_value(self) -> NDArray[np.bool_]:
+        """Whether each cell has a value."""
+        has: NDArray[np.bool_] = ~np.isnan(self.numbers)
+        return has if self.texts is None else has | are_texts(self.texts)
 
 
 Part = tuple[dict[Any, Cells], int]
