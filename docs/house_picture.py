@@ -41,7 +41,7 @@ def page() -> str:
 
 
 def layout() -> dict[str, tuple[int, int]]:
-    """Where each room stands: layers as import-linter keeps them, from above, those of a layer side by side."""
+    """Return the position of each package: one row per layer of import-linter, from the highest layer down."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]

@@ -27,7 +27,7 @@ class LibsvmFormat(TextFormat):
         for key in ("label", "key", "time", "ignore", "types"):
             if options.has(key):
                 raise ConnectorError(
-                    f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label stands first "
+                    f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label is first "
                     "in each line; leave it out",
                     "unknown",
                     option=key,

@@ -166,7 +166,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         self._fast = (space.plain_length, space.packer, space.getter, self._rows)
         # The first events take the slow path, which checks their features.
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
-        self._fill, self._view, self._row_bytes = space.filler, self._row.data, self._row.view(np.uint8).data
+        self._fill, self._view = space.filler, self._row.data
 
     def _sets_began(self) -> None:
         """Connect prediction sets with the probabilities of single events."""

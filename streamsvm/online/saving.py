@@ -159,7 +159,7 @@ class SavedLearner(RowLearner):
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
         views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning", "blocks")
-        for name in (*views, "_fill", "_view", "_row_bytes", "_lock"):
+        for name in (*views, "_fill", "_view", "_lock"):
             del state[name]
         return state
 
