@@ -12,7 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
@@ -22,6 +21,7 @@ from numba.extending import (
     lower_getattr_generic,
     lower_setattr_generic,
     make_attribute_wrapper,
+    models,
     register_model,
     typeof_impl,
     unbox,

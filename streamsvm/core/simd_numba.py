@@ -19,9 +19,8 @@ import operator
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from streamsvm.core.simd import DOUBLES, LANES
 
