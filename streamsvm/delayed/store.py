@@ -362,7 +362,7 @@ class Store(Contents):
             segment.is_saved = True
             found.append(held)
         found.append(part_of(state, "open")[1])
-        records = np.concatenate([self._records(held["records"]) for held in found])
+        records = np.concatenate([records_of(held["records"]) for held in found])
         for name in ("status", "label"):
             records[name] = part_of(state, "slots")[1][name]
         firsts = [segment.first for segment in self.segments.all]
@@ -374,13 +374,6 @@ class Store(Contents):
             segment.data = bytearray(held["data"].tobytes())
             self._check(segment, records[firsts[i] - firsts[0] : ends[i + 1] - firsts[0]])
             self.segments.restore(i)
-
-    @staticmethod
-    def _records(words: NDArray[Any]) -> NDArray[Any]:
-        """Return records from their saved words."""
-        if words.dtype != np.int64 or words.ndim != 2 or words.shape[1] != _WORDS:
-            raise ValueError("slots of another kind")
-        return words.reshape(-1).view(RECORD)
 
     def _check(self, segment: Segment, records: NDArray[Any]) -> None:
         """Refuse records that do not fit the words of their segment."""
@@ -397,3 +390,10 @@ class Store(Contents):
         plain = (layout >= 0) & (np.append(widths, -1)[layout] >= 0)
         if (np.append(widths, -1)[layout][plain] != row[plain]).any():
             raise ValueError("rows of another number of values than their names")
+
+
+def records_of(words: NDArray[Any]) -> NDArray[Any]:
+    """Return records from their saved words."""
+    if words.dtype != np.int64 or words.ndim != 2 or words.shape[1] != _WORDS:
+        raise ValueError("slots of another kind")
+    return words.reshape(-1).view(RECORD)

@@ -29,7 +29,7 @@ def saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Saved:
     run(Join(store, Echo()), [("event", 10 + i, i, 0) for i in range(10)] + [("label", 10, 10, 1)], 1)
     header, arrays = store.state(tmp_path)
     arrays = {name: array.copy() for name, array in arrays.items()}
-    records = store._records(arrays["open.records"])
+    records = stores.records_of(arrays["open.records"])
     return {"header": header, "arrays": arrays, "records": records, "folder": tmp_path, "store": store}
 
 
