@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import connectors
-from streamsvm.batch.matrix import Floats, Ints, Matrix, Rows, as_matrix, stack
+from streamsvm.batch.matrix import Floats, Ints, Matrix, Rows, as_matrix
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE, Contents, FileBlocks, read_index, refusing_damage
 from streamsvm.batch.metric_forest.building import build, complete_rows
 from streamsvm.parameters import ParameterError
 
-# Bytes of adjacent blocks to read at once, as a share of the memory and at most, and number of their copies in memory.
-READ_SHARE, READ_BYTES, READ_COPIES = 0.02, 4 << 20, 3
+# Number of copies of a block in memory during a read.
+READ_COPIES = 3
 # Magnitude of the score of a skipped block.
 FAR = 1e30
 
@@ -102,22 +102,9 @@ class MetricForest(Rows):
             scores = np.asarray(self.centroids @ plane[:-1].astype(np.float32), np.float64) + plane[-1]
             # A lower bound of |w . x + b| in each leaf, with a margin for rounding.
             skipped = np.abs(scores) * (1.0 - 1e-5) - np.linalg.norm(plane[:-1]) * self.radii > reach
-        most, i = self._read_bytes() / self.row_bytes, 0
-        while i < self.n_leaves:
-            start, end = i, i + 1
-            while not skipped[i] and end < self.n_leaves and not skipped[end]:
-                if self.starts[end + 1] - self.starts[start] > most:
-                    break
-                end += 1
-            i, part = end, slice(int(self.starts[start]), int(self.starts[end]))
-            if skipped[start]:
-                yield part, math.copysign(FAR, scores[start])
-            else:
-                yield part, as_matrix(stack(list(map(self.blocks.block, range(start, end))), self.shape[1]))
-
-    def _read_bytes(self) -> float:
-        """Return the number of bytes to read at once: at least the largest block."""
-        return max(self.row_bytes * float(self.blocks.rows.max()), min(READ_SHARE * self.memory, READ_BYTES))
+        for i in range(self.n_leaves):
+            part = slice(int(self.starts[i]), int(self.starts[i + 1]))
+            yield part, math.copysign(FAR, scores[i]) if skipped[i] else as_matrix(self.blocks.block(i))
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Ints, Any]:
         m = len(self.sample_positions)
@@ -125,7 +112,7 @@ class MetricForest(Rows):
         return self.sample_positions[chosen], self.blocks.take(self.shape[0] + chosen)
 
     def lend(self, n_bytes: float) -> float:
-        largest = self._read_bytes()
+        largest = self.row_bytes * float(self.blocks.rows.max())
         needed = self._own_bytes + n_bytes + READ_COPIES * largest
         if self.memory < needed + largest:
             raise ParameterError(
