@@ -1,11 +1,13 @@
 """The files of an index on disk.
 
 An index is a folder with two files. `rows.bin` holds blocks of rows: the leaves of the trees in order, then a uniform
-sample of all rows. A block is an array in the format of `numpy.save`, or the three arrays of a CSR matrix (row starts,
-columns, values), with values in the smallest type that holds them. `index.svm` is an archive of streamsvm (see
-`streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "row_bytes", and the arrays are
+sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix (row starts as int64, columns,
+values), little-endian, with values in the smallest type that holds them. `index.svm` is an archive of streamsvm (see
+`streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "rows_bytes", and the arrays
+are
 
-    block_rows, block_bytes, block_crc  per block: numbers of rows and of bytes, and zlib's CRC-32
+    block_offset, block_rows, block_filled, block_kind, block_crc     per block: offset, number of rows and of values,
+                                        number of the type in TYPES (negative: CSR), zlib's CRC-32
     codes, ids                          per row, in the smallest unsigned type: number of the label, and of the row in
                                         its source
     sample                              positions of the sampled rows
@@ -14,7 +16,6 @@ columns, values), with values in the smallest type that holds them. `index.svm` 
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import zlib
@@ -31,11 +32,12 @@ from streamsvm.batch.matrix import Ints, stack
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import CORRUPT_ERRORS, decode_labels, encode_label, read_archive, write_archive
 
-# Types of stored values, the smallest first.
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE = "rows.bin"
 # Minimum bytes of a block on disk, because small reads are slow.
 LEAF_BYTES = 256 << 10
+# Maximum bytes of adjacent blocks to read at once.
+READ_BYTES = 4 << 20
 
 
 class FileBlocks:
@@ -45,83 +47,139 @@ class FileBlocks:
     ----------
     path, table, d
         The file, the table of `BlockFile`, and the number of columns.
-    row_bytes
-        Mean bytes of a row in memory.
+    index_type
+        Type of the column numbers of sparse rows.
     """
 
-    def __init__(self, path: Path, table: dict[str, NDArray[Any]], d: int, row_bytes: float) -> None:
-        self.path, self.d, self.row_bytes = path, d, row_bytes
-        self.rows, self.sizes, self.crcs = table["block_rows"], table["block_bytes"], table["block_crc"]
-        self.starts, self.offsets = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (self.rows, self.sizes))
-        self.bytes_read = 0
+    def __init__(self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any]) -> None:
+        self.path, self.d = path, d
+        self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
+        self.kinds, self.crcs = table["block_kind"], table["block_crc"]
+        self.index_type = index_type
+        self.starts = np.concatenate([[0], np.cumsum(self.rows)])
+        itemsizes = np.array([np.dtype(t).itemsize for t in TYPES])[np.abs(self.kinds) - 1]
+        is_sparse, floats = self.kinds < 0, np.maximum(itemsizes, 4)
+        self.sizes = self.filled * (itemsizes + is_sparse * index_type.itemsize) + is_sparse * 8 * (self.rows + 1)
+        self.sizes_in_memory = self.filled * (floats + 4 * is_sparse) + is_sparse * 4 * (self.rows + 1)
+        self.row_bytes = float(self.sizes_in_memory.sum()) / max(1, int(self.rows.sum()))
+        self.bytes_read, self.read_bytes = 0, READ_BYTES
         self._file = path.open("rb", buffering=0)
 
-    def block(self, i: int) -> Any:
-        """Read the rows of a block, as float32 or float64."""
-        size, offset = int(self.sizes[i]), int(self.offsets[i])
-        data = os.pread(self._file.fileno(), size, offset)
-        self.bytes_read += size
-        try:
-            if zlib.crc32(data) != int(self.crcs[i]):
-                raise ValueError("its checksum differs")
-            return self._decoded(data, int(self.rows[i]))
-        except (EOFError, *CORRUPT_ERRORS) as error:
-            raise ArchiveError(
-                f"{self.path}: block {i} at byte {offset} is damaged ({error}): rebuild the index"
-            ) from error
+    def _bytes(self, first: int, last: int) -> memoryview:
+        """Read and verify blocks first to last - 1."""
+        begin, end = int(self.offsets[first]), int(self.offsets[last - 1] + self.sizes[last - 1])
+        parts = []
+        at = begin
+        while at < end:
+            part = os.pread(self._file.fileno(), end - at, at)
+            if not part:
+                raise ArchiveError(f"{self.path} ends at byte {at}, where block {first} extends to {end}: rebuild it")
+            parts.append(part)
+            at += len(part)
+        data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        self.bytes_read += end - begin
+        for i in range(first, last):
+            start = int(self.offsets[i]) - begin
+            if zlib.crc32(data[start : start + int(self.sizes[i])]) != int(self.crcs[i]):
+                raise ArchiveError(f"{self.path}: block {i} at byte {begin + start} is damaged: rebuild the index")
+        return data
 
-    def _decoded(self, data: bytes, n: int) -> Any:
-        """Return rows from the bytes of a block; they are checked, because a crafted file has matching checksums."""
-        file, arrays = io.BytesIO(data), []
-        while file.tell() < len(data):
-            arrays.append(np.load(file, allow_pickle=False))
-        values = arrays[-1]
-        if values.dtype not in TYPES:
-            raise TypeError(f"values of type {values.dtype}")
-        values = values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
-        if len(arrays) == 1:
-            return values.reshape(n, self.d)
-        starts, columns, _ = arrays
-        X = scipy.sparse.csr_matrix((values, columns.astype(np.int32), starts), shape=(n, self.d))
-        X.check_format()
+    def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield the rows of blocks first to last - 1, several blocks at a time.
+
+        Each item has the first block, the last block + 1, and the rows.
+        """
+        while first < last:
+            stop = first + 1
+            kind = self.kinds[first]
+            while stop < last and kind == self.kinds[stop] and kind > 0:
+                if self.sizes_in_memory[first : stop + 1].sum() > self.read_bytes:
+                    break
+                stop += 1
+            data = self._bytes(first, stop)
+            yield first, stop, self._decoded(data, kind, int(self.rows[first:stop].sum()), int(self.filled[first]))
+            first = stop
+
+    def _decoded(self, data: memoryview, kind: int, n: int, filled: int) -> Any:
+        values: np.dtype[Any] = np.dtype(TYPES[abs(kind) - 1])
+        if kind > 0:
+            return np.frombuffer(data, values).reshape(n, self.d)
+        starts = np.frombuffer(data, "<i8", n + 1)
+        indices = np.frombuffer(data, self.index_type, filled, 8 * (n + 1))
+        # The checksum does not protect against a crafted file, so check the indices.
+        if starts[0] != 0 or starts[-1] != filled or (np.diff(starts) < 0).any() or indices.max(initial=0) >= self.d:
+            raise ArchiveError(f"{self.path}: a block refers to rows or columns that do not exist: rebuild the index")
+        X = scipy.sparse.csr_matrix(
+            (
+                np.frombuffer(data, values, filled, 8 * (n + 1) + indices.nbytes).astype(_float_type(values)),
+                indices.astype(np.int32),
+                starts.astype(np.int32),
+            ),
+            shape=(n, self.d),
+        )
         X.has_canonical_format = True
         return X
 
     def take(self, positions: Ints) -> Any:
         """Copy rows at ascending positions, as float32 or float64."""
-        numbers, firsts = np.unique(np.searchsorted(self.starts, positions, "right") - 1, return_index=True)
-        parts = np.split(positions, firsts[1:])
-        found = (self.block(i)[part - self.starts[i]] for i, part in zip(numbers.tolist(), parts, strict=True))
-        return stack(list(found), self.d)
+        of = np.searchsorted(self.starts, positions, "right") - 1
+        wanted, firsts = np.unique(of, return_index=True)
+        ends = np.append(firsts[1:], len(positions))
+        kinds = self.kinds[wanted]
+        if (kinds < 0).any():
+            parts = [
+                self._block(i)[positions[first:end] - self.starts[i]]
+                for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True)
+            ]
+            return stack(parts, self.d)
+        out = np.empty((len(positions), self.d), np.float64 if (kinds == len(TYPES)).any() else np.float32)
+        for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True):
+            out[first:end] = self._block(i)[positions[first:end] - self.starts[i]]
+        return out
+
+    def _block(self, i: int) -> Any:
+        return next(self.read(i, i + 1))[2]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-class BlockFile:
-    """Writer of blocks of rows.
+def index_type_of(d: int) -> np.dtype[Any]:
+    """Return the smallest type for d column numbers."""
+    return np.dtype("<u2" if d <= 1 << 16 else "<u4")
 
-    Attributes
+
+def _float_type(values: np.dtype[Any]) -> type[np.floating[Any]]:
+    return np.float64 if values == np.float64 else np.float32
+
+
+def floats(X: Any) -> Any:
+    """Convert rows to float32 or float64."""
+    return X if X.dtype in (np.float32, np.float64) else X.astype(_float_type(X.dtype))
+
+
+class BlockFile:
+    """Writer of blocks of rows, with a table of their offsets.
+
+    Parameters
     ----------
-    n_bytes, memory
-        Number of bytes of all arrays on disk, and in memory.
+    path
+        The file.
+    index_type
+        Type of the column numbers of sparse rows.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.n_bytes, self.memory = path, 0, 0
+    def __init__(self, path: Path, index_type: np.dtype[Any]) -> None:
+        self.path, self.index_type = path, index_type
+        self.n_blocks = self.n_bytes = 0
         self._file = path.open("wb")
-        self._table: dict[str, list[int]] = {"block_rows": [], "block_bytes": [], "block_crc": []}
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return len(self._table["block_rows"])
+        self._table: dict[str, list[int]] = {key: [] for key in ("offset", "rows", "filled", "kind", "crc")}
 
     @property
     def table(self) -> dict[str, NDArray[Any]]:
-        """Numbers of rows and bytes, and checksum of each block."""
-        return {key: np.array(values, np.int64) for key, values in self._table.items()}
+        """Offset, rows, stored values, type and checksum of each block."""
+        return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
 
     def write(self, X: Any, size: int) -> None:
         """Write rows in blocks of `size` rows."""
@@ -129,20 +187,23 @@ class BlockFile:
             self._write(X[first : first + size])
 
     def _write(self, X: Any) -> None:
-        sparse, content = scipy.sparse.issparse(X), io.BytesIO()
+        sparse = scipy.sparse.issparse(X)
         values = X.data if sparse else X
-        kind = next(kind for kind in TYPES if _fits(values, np.dtype(kind)))
-        arrays = [np.ascontiguousarray(values, kind)]
+        kind = next(k for k, t in enumerate(TYPES, 1) if _fits(values, np.dtype(t)))
+        data = np.ascontiguousarray(values, TYPES[kind - 1]).tobytes()
         if sparse:
-            arrays = [X.indptr.astype("<i4"), X.indices.astype(np.min_scalar_type(X.shape[1])), *arrays]
-        for array in arrays:
-            np.save(content, array)
-        data = content.getbuffer()
-        for key, value in zip(self._table, (X.shape[0], len(data), zlib.crc32(data)), strict=True):
+            data = X.indptr.astype("<i8").tobytes() + X.indices.astype(self.index_type).tobytes() + data
+        entry = {
+            "offset": self.n_bytes,
+            "rows": X.shape[0],
+            "filled": values.size,
+            "kind": -kind if sparse else kind,
+            "crc": zlib.crc32(data),
+        }
+        for key, value in entry.items():
             self._table[key].append(value)
-        self.n_bytes += sum(array.nbytes for array in arrays)
-        self.memory += values.size * max(np.dtype(kind).itemsize, 4)
-        self.memory += 4 * (X.indices.size + X.indptr.size) if sparse else 0
+        self.n_blocks += 1
+        self.n_bytes += len(data)
         self._file.write(data)
 
     def sync(self) -> None:
@@ -174,19 +235,18 @@ class Contents(NamedTuple):
 
     classes: list[Any]
     n_columns: int
-    n_leaves: int
-    row_bytes: float
+    rows_bytes: int
     arrays: dict[str, NDArray[Any]]
 
 
-def write_index(folder: Path, index: Contents, extra: Mapping[str, Any]) -> None:
+def write_index(folder: Path, index: Contents, n_leaves: int, extra: Mapping[str, Any]) -> None:
     """Write `index.svm`; `extra` are additional entries of the header."""
     header = {
         "class": "MetricForest",
-        "classes": [encode_label(label) for label in index.classes],
         "n_columns": index.n_columns,
-        "n_leaves": index.n_leaves,
-        "row_bytes": index.row_bytes,
+        "classes": [encode_label(label) for label in index.classes],
+        "n_leaves": n_leaves,
+        "rows_bytes": index.rows_bytes,
     }
     write_archive(folder / INDEX_FILE, header | dict(extra), index.arrays)
 
@@ -197,18 +257,15 @@ def read_index(folder: Path) -> Contents:
     Raises
     ------
     ArchiveError
-        If it is not an index, or `rows.bin` does not have the size that it states.
+        If the file is damaged, is not an index, or has a newer version.
     """
     header, arrays = read_archive(folder / INDEX_FILE)
     if header.get("class") != "MetricForest":
         raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
     with refusing_damage(folder):
-        numbers = int(header["n_columns"]), int(header["n_leaves"]), float(header["row_bytes"])
-        index = Contents(decode_labels(header["classes"]), *numbers, arrays)
-        _check(index)
-    found, expected = (folder / ROWS_FILE).stat().st_size, int(arrays["block_bytes"].sum())
-    if found != expected:
-        raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {expected} were written: rebuild the index")
+        index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
+        _check_ranges(index, int(header["n_leaves"]))
+        _check_blocks(index.arrays, index.n_columns, int(header["n_leaves"]))
     return index
 
 
@@ -221,19 +278,28 @@ def refusing_damage(folder: Path) -> Iterator[None]:
         raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
 
 
-def _check(index: Contents) -> None:
+def check_size(folder: Path, size: int) -> None:
+    """Raise ArchiveError if the file of rows does not have the expected size."""
+    found = (folder / ROWS_FILE).stat().st_size
+    if found != size:
+        raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
+
+
+def _check_ranges(index: Contents, n_leaves: int) -> None:
     """Raise ValueError if an array has a wrong type, shape or range."""
-    arrays, n_leaves = index.arrays, index.n_leaves
-    n, n_sample, n_blocks = len(arrays["ids"]), len(arrays["sample"]), len(arrays["block_rows"])
+    arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
+    n, n_blocks = len(arrays["ids"]), len(arrays["block_rows"])
     # Shape, minimum, and an exclusive maximum.
     expected: dict[str, tuple[tuple[int, ...], float, float]] = {
+        "block_offset": ((n_blocks,), 0, n_bytes + 1),
         "block_rows": ((n_blocks,), 1, n + 1),
-        "block_bytes": ((n_blocks,), 1, 1 << 40),
+        "block_filled": ((n_blocks,), 0, n_bytes + 1),
+        "block_kind": ((n_blocks,), -len(TYPES), len(TYPES) + 1),
         "block_crc": ((n_blocks,), 0, 1 << 32),
-        "codes": ((n,), 0, len(index.classes)),
+        "codes": ((n,), 0, n_classes),
         "ids": ((n,), 0, n),
-        "sample": ((n_sample,), 0, n),
-        "centroids": ((n_leaves, index.n_columns), -math.inf, math.inf),
+        "sample": ((len(arrays["sample"]),), 0, n),
+        "centroids": ((n_leaves, d), -math.inf, math.inf),
         "radii": ((n_leaves,), 0, math.inf),
     }
     for name, (shape, least, beyond) in expected.items():
@@ -243,6 +309,13 @@ def _check(index: Contents) -> None:
             raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
         if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
             raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
-    rows = arrays["block_rows"]
-    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not 0.0 < index.row_bytes < math.inf:
+
+
+def _check_blocks(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int) -> None:
+    """Raise ValueError if the blocks do not fit the rows."""
+    n, n_sample = len(arrays["ids"]), len(arrays["sample"])
+    rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
+    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
         raise ValueError("blocks do not add up to the rows and their sample")
+    if (arrays["block_filled"] != rows * d)[is_dense].any():
+        raise ValueError("a block has more or fewer values than its rows have columns")

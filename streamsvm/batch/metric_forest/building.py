@@ -31,6 +31,8 @@ from streamsvm.batch.metric_forest.blocks import (
     BlockFile,
     Contents,
     FileBlocks,
+    floats,
+    index_type_of,
     write_index,
 )
 
@@ -51,6 +53,7 @@ class Grove:
         self.rng = rng
         self.codes: list[Ints] = []
         self.ids: list[Ints] = []
+        self.leaf_rows: list[int] = []
         self.centroids: list[Floats] = []
         self.radii: list[float] = []
 
@@ -64,10 +67,12 @@ class Grove:
             yield of_leaf
 
     def _describe(self, rows: Any) -> None:
+        rows = floats(rows)
         centroid: Any = np.asarray(rows.mean(axis=0), np.float32).ravel()
         inner = np.asarray(rows @ centroid, np.float64).ravel()
         squares = row_norms(rows, squared=True).astype(np.float64)
         away = squares - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
+        self.leaf_rows.append(rows.shape[0])
         self.centroids.append(centroid)
         # The radius must remain a bound in spite of rounding in single precision.
         largest = float(squares.max(initial=0.0))
@@ -92,7 +97,7 @@ class Dealer:
 
     def __init__(self, folder: Path, memory: int, rng: np.random.Generator) -> None:
         self.memory, self.rng = memory, rng
-        self.file = BlockFile(folder / "waiting.bin")
+        self.file = BlockFile(folder / "waiting.bin", np.dtype("<u4"))
         self.numbers: dict[Any, int] = {}
         self.d = self.n = 0
         self._codes: list[Ints] = []
@@ -150,20 +155,20 @@ class Dealer:
         """End the input; returns the rows in the temporary file."""
         self._shuffle()
         self.file.sync()
-        return FileBlocks(self.file.path, self.file.table, self.d, self.file.memory / max(self.n, 1))
+        return FileBlocks(self.file.path, self.file.table, self.d, self.file.index_type)
 
     def deal(self, blocks: FileBlocks) -> Iterator[tuple[Any, Ints, Ints]]:
         """Yield the parts: rows, label codes, and ids."""
         codes, ids = np.concatenate(self._codes), np.concatenate(self._ids)
         self._codes.clear()
         self._ids.clear()
-        n_parts = max(1, math.ceil(self.file.memory / max(1, self.memory // PARTS)))
+        n_parts = max(1, math.ceil(float(blocks.sizes_in_memory.sum()) / max(1, self.memory // PARTS)))
         dealt = np.concatenate([self.rng.permutation(np.arange(*ends)) for ends in pairwise(self._shuffles)])
         for k in range(n_parts):
             packets = np.sort(dealt[k::n_parts])
             if len(packets):
                 rows = np.concatenate([np.arange(blocks.starts[i], blocks.starts[i + 1]) for i in packets])
-                yield stack(list(map(blocks.block, packets.tolist())), self.d), codes[rows], ids[rows]
+                yield blocks.take(rows), codes[rows], ids[rows]
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -194,23 +199,27 @@ def build(
         with closing(dealer):
             for X, y in batches:
                 dealer.add(X, y)
-            write_index(work, _write_rows(work, dealer, Grove(rng), n_sample), header)
+            index, n_leaves = _write_rows(work, dealer, Grove(rng), n_sample)
+            write_index(work, index, n_leaves, header)
         work.rename(path)
         sync_directory(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> Contents:
-    """Write the leaves of each tree, then a sample of all rows; return the index."""
+def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
+    """Write the leaves of each tree, then a sample of all rows.
+
+    Returns the index and the number of leaves.
+    """
     n, d = dealer.n, dealer.d
     if not n:
         raise ValueError("no rows to index")
-    waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE)
+    waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE, index_type_of(d))
     with closing(waiting), closing(file):
         row_bytes = max(1.0, dealer.file.n_bytes / n)
         leaf = math.ceil(max(LEAF_BYTES, CENTROIDS * 4 * d) / row_bytes)
-        n_sample = min(n, n_sample, max(1, int(n * dealer.memory / (PARTS * dealer.file.memory))))
+        n_sample = min(n, n_sample, max(1, int(n * dealer.memory / (PARTS * waiting.sizes_in_memory.sum()))))
         sample = np.sort(grove.rng.choice(n, n_sample, replace=False))
         sampled: list[Any] = []
         start = 0
@@ -224,7 +233,7 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> Co
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
     arrays = grove.arrays() | file.table | {"sample": sample}
-    return Contents(list(dealer.numbers), d, n_leaves, waiting.row_bytes, arrays)
+    return Contents(list(dealer.numbers), d, file.n_bytes, arrays), n_leaves
 
 
 def _checked(X: Any) -> Any:
@@ -336,7 +345,7 @@ def grow(X: Any, leaf: int, rng: np.random.Generator) -> list[Ints]:
         The indices of the rows of each leaf, at least `leaf` of them.
     """
     n = X.shape[0]
-    norms = np.sqrt(row_norms(X, squared=True).astype(np.float64) + 1.0)
+    norms = np.sqrt(row_norms(floats(X), squared=True).astype(np.float64) + 1.0)
     leaves: list[Ints] = []
     pending = [np.arange(n)]
     while pending:
@@ -355,7 +364,7 @@ def _split(X: Any, norms: Floats, rows: Ints, leaf: int, rng: np.random.Generato
     """
     chosen = np.sort(rng.choice(rows, min(WIDTH, len(rows)), replace=False))
     P = X[chosen]
-    inner = ((X[rows] @ P.T).toarray() if scipy.sparse.issparse(X) else X[rows] @ P.T) + 1.0
+    inner = (floats(X[rows]) @ floats(P).T if not scipy.sparse.issparse(X) else (X[rows] @ P.T).toarray()) + 1.0
     similar = (inner / norms[chosen]) ** 2
     kept = np.arange(len(chosen))
     while len(kept) > 1:

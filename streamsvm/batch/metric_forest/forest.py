@@ -14,12 +14,22 @@ from numpy.typing import NDArray
 
 import connectors
 from streamsvm.batch.matrix import Floats, Ints, Matrix, Rows, as_matrix
-from streamsvm.batch.metric_forest.blocks import ROWS_FILE, Contents, FileBlocks, read_index, refusing_damage
+from streamsvm.batch.metric_forest.blocks import (
+    READ_BYTES,
+    ROWS_FILE,
+    Contents,
+    FileBlocks,
+    check_size,
+    floats,
+    index_type_of,
+    read_index,
+    refusing_damage,
+)
 from streamsvm.batch.metric_forest.building import build, complete_rows
 from streamsvm.parameters import ParameterError
 
-# Number of copies of a block in memory during a read.
-READ_COPIES = 3
+# Maximum share of the memory for one read of adjacent blocks, and the number of its copies in memory.
+READ_SHARE, READ_COPIES = 0.05, 3
 # Magnitude of the score of a skipped block.
 FAR = 1e30
 
@@ -66,7 +76,7 @@ class MetricForest(Rows):
         self.codes, self.ids = arrays["codes"], arrays["ids"]
         self.centroids, self.radii = arrays["centroids"], arrays["radii"]
         self.sample_positions = arrays["sample"]
-        self.n_leaves = index.n_leaves
+        self.n_leaves = len(self.radii)
         self.shape = (len(self.ids), d)
         self.starts = np.concatenate([[0], np.cumsum(arrays["block_rows"][: self.n_leaves])])
         self.memory = math.inf
@@ -102,9 +112,16 @@ class MetricForest(Rows):
             scores = np.asarray(self.centroids @ plane[:-1].astype(np.float32), np.float64) + plane[-1]
             # A lower bound of |w . x + b| in each leaf, with a margin for rounding.
             skipped = np.abs(scores) * (1.0 - 1e-5) - np.linalg.norm(plane[:-1]) * self.radii > reach
-        for i in range(self.n_leaves):
-            part = slice(int(self.starts[i]), int(self.starts[i + 1]))
-            yield part, math.copysign(FAR, scores[i]) if skipped[i] else as_matrix(self.blocks.block(i))
+        i = 0
+        while i < self.n_leaves:
+            if skipped[i]:
+                yield slice(int(self.starts[i]), int(self.starts[i + 1])), math.copysign(FAR, scores[i])
+                i += 1
+                continue
+            stop = i + int(np.argmax(skipped[i:])) if skipped[i:].any() else self.n_leaves
+            for begin, end, X in self.blocks.read(i, stop):
+                yield slice(int(self.starts[begin]), int(self.starts[end])), as_matrix(floats(X))
+            i = stop
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Ints, Any]:
         m = len(self.sample_positions)
@@ -112,9 +129,8 @@ class MetricForest(Rows):
         return self.sample_positions[chosen], self.blocks.take(self.shape[0] + chosen)
 
     def lend(self, n_bytes: float) -> float:
-        largest = self.row_bytes * float(self.blocks.rows.max())
-        needed = self._own_bytes + n_bytes + READ_COPIES * largest
-        if self.memory < needed + largest:
+        needed = self._own_bytes + n_bytes + READ_COPIES * self.blocks.read_bytes
+        if self.memory < needed + self.blocks.read_bytes:
             raise ParameterError(
                 "memory",
                 f"is {self.memory / 2**20:.1f} MB, but a fit on this index needs {needed / 2**20:.1f} MB besides "
@@ -215,6 +231,9 @@ class MetricForest(Rows):
         path = Path(path)
         index = read_index(path)
         with refusing_damage(path):
-            forest = cls(FileBlocks(path / ROWS_FILE, index.arrays, index.n_columns, index.row_bytes), index)
-        forest.memory = memory
+            blocks = FileBlocks(path / ROWS_FILE, index.arrays, index.n_columns, index_type_of(index.n_columns))
+            forest = cls(blocks, index)
+            forest.memory = memory
+            blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
+        check_size(path, index.rows_bytes)
         return forest
