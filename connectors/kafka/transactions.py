@@ -225,7 +225,7 @@ class Transactions:
     def _repair(self, error: Exception) -> bool:
         """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
         if kinds(error) & _FENCED and self._is_replaced():
-            raise self._fenced(error)
+            raise _fenced(self, error)
         too_large = bool(kinds(error) & _TOO_LARGE)
         if not too_large and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}", "write") from error
@@ -245,7 +245,7 @@ class Transactions:
         if self.mark.is_reached(mark):
             return True
         if self.mark.is_beyond(mark):
-            raise self._fenced(error)
+            raise _fenced(self, error)
         if message := self.mark.loss(mark):
             self._check_topics()
             raise ConnectorError(message, "mark") from error
@@ -285,13 +285,13 @@ class Transactions:
         A new producer fences off all others, so this first checks that no newer run has written the mark.
         """
         if self.mark.is_foreign():
-            raise self._fenced(error)
+            raise _fenced(self, error)
         if self._producer is not None:
             self._producer.leave()
         self._producer = None
         self._start()
         if self.mark.is_foreign():  # it was being written
-            raise self._fenced(error)
+            raise _fenced(self, error)
         return self.mark.read()
 
     def _check_topics(self) -> None:
@@ -320,16 +320,6 @@ class Transactions:
                 f"written{after}"
             )
 
-    def _fenced(self, error: Exception) -> ConnectorError:
-        fenced = ConnectorError(
-            f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one "
-            "stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
-            "fenced",
-            option="transactional_id",
-        )
-        fenced.__cause__ = error
-        return fenced
-
     def close(self) -> None:
         """Discard uncommitted rows and close the producer after the last sink."""
         self._users -= 1
@@ -340,3 +330,14 @@ class Transactions:
         if ending is not None:
             ending.wait(max(0.0, min(5.0, self._deadline - time.monotonic())))
         producer.leave().wait(1.0)
+
+
+def _fenced(transactions: Transactions, error: Exception) -> ConnectorError:
+    fenced = ConnectorError(
+        f"{transactions.name}: fenced off: another run writes with transactional_id={transactions.identity}, so this "
+        "one stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
+        "fenced",
+        option="transactional_id",
+    )
+    fenced.__cause__ = error
+    return fenced

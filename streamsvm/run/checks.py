@@ -73,7 +73,9 @@ def _check_late(config: RunConfig) -> None:
     if not config.label:
         raise SetupError("--label-source needs --label NAME: name the column of the label")
     if config.key and config.key != config.join:
-        raise SetupError(f"--set key={config.key}: the key of --join is written instead: remove it")
+        raise SetupError(
+            f"--set key={config.key}: with late labels, the column of --join is also the key of results: remove key"
+        )
     events, labels = config.urls["source"], config.urls["label_source"]
     for url, option in ((events, "SOURCE"), (labels, "--label-source")):
         if url.kind is not None and url.kind.labelled:
