@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
 from connectors import ConnectorError
 from connectors.errors import UnreachableError
-from connectors.kafka import clients, transactions
+from connectors.kafka import clients, failures, transactions
 from connectors.kafka import sink as sinks
 from connectors.kafka.clients import Topic
 from connectors.kafka.mark import Mark
@@ -19,6 +20,7 @@ from connectors.registry import Setting
 from tests.errors import raises
 from tests.kafka.test_transactions import Cluster
 
+errors = pytest.importorskip("kafka.errors")
 DefaultPartitioner = pytest.importorskip("kafka.partitioner.default").DefaultPartitioner
 
 
@@ -156,6 +158,9 @@ def test_records_may_be_as_large_as_the_topic_allows(cluster):
             shortened = [json.loads(value).get("raw_too_large") for *_, value in cluster.records]
             found.append((len(shortened), shortened.count("300 characters")))
             cluster.records = []
+    sink = opened()
+    with raises(ConnectorError):
+        sink.write({"offset": [1], "raw": ["x"], "key": ["k" * size]})
     assert found == [(4, 0), (4, 0), (4, 2), (2, 0)]
     assert rejected == 2 * [(sinks.too_large(size), json.dumps({"offset": 1, "raw": "x" * 300}, separators=(",", ":")))]
 
@@ -238,6 +243,22 @@ def test_what_sinks_share(cluster):
     sink.close()
     beside.close()
     assert (len(cluster.producers), cluster.n_left) == (0, 0)
+
+
+def test_a_sink_of_a_run_that_is_ending_waits_for_a_few_seconds_only(cluster, monkeypatch):
+    monkeypatch.setattr(transactions, "time", SimpleNamespace(**vars(time) | {"monotonic": cluster.monotonic}))
+    monkeypatch.setattr(failures, "_LOOK_S", 0.0)
+    sink = opened()
+    sink.write({"offset": [0]})
+    sink.hurry()
+    cluster.before, cluster.starts, cluster.step = (
+        [errors.KafkaTimeoutError("why")],
+        100 * [UnreachableError("why")],
+        0.5,
+    )
+    with raises(UnreachableError):
+        sink.flush()
+    assert 80 < len(cluster.starts) < 100
 
 
 def test_sinks_that_cannot_be_opened(cluster, monkeypatch):
