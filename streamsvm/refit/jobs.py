@@ -261,6 +261,9 @@ class _Worker:
             found = pickle.load(self._process.stdout)
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
+        except Exception:
+            self.end()  # the rest of the answer would be read as the next one
+            raise
         if isinstance(found, BaseException):
             raise found
         solution: Solution = found
@@ -350,7 +353,9 @@ def _serve() -> None:
             found = error
         try:
             content = pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            if isinstance(found, BaseException):
+                pickle.loads(content)  # many exceptions with own parameters can be pickled, but not unpickled
+        except Exception as error:
             content = pickle.dumps(RuntimeError(f"{found!r} cannot be sent: {error}"))
         answers.write(content)
         answers.flush()

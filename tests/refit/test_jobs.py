@@ -25,6 +25,14 @@ class Own(DecisionTreeClassifier):
     def fit(self, X, y):
         time.sleep(0.2)  # so that it is under way when the program goes on
         return super().fit(X, y)
+
+class Failure(Exception):
+    def __init__(self, code, reason):
+        super().__init__(f"{code}: {reason}")  # can be pickled, but not unpickled
+
+class Failing(Own):
+    def fit(self, X, y):
+        raise Failure(3, "few rows")
 """
 ENDLESS = """
 import os, threading, time
@@ -95,6 +103,7 @@ for path in ("/nowhere/python", "/bin/false"):  # one does not start, and one en
     print("equal without a process:", np.array_equal(rest(*begun("newton", 2))[0], proba))
     jobs._refused.clear()
 jobs._workers[:], sys.executable = workers, python
+print("a failure and the next refit:", *(rest(*begun(solver, 2))[1] for solver in (own.Failing(), "newton")))
 endless.begin(True, folder / "killed")
 os.kill(os.getpid(), 9)
 """
@@ -164,7 +173,7 @@ def is_there(number: int) -> bool:
 @pytest.mark.slow
 def test_a_solver_of_the_program_is_found_in_it_and_beside_it(killed):
     assert killed[0] == "defined here and beside: votes votes"
-    assert len(killed) == 8  # and no warning of scikit-learn
+    assert len(killed) == 10  # and no warning of scikit-learn
 
 
 @pytest.mark.slow
@@ -181,6 +190,12 @@ def test_where_no_process_can_be_started_a_thread_finds_the_same(killed):
 @pytest.mark.slow
 def test_an_archive_needs_no_import_of_what_it_holds(killed, exited):
     assert exited == [killed[3], "loaded: RefitClassifier"]
+
+
+@pytest.mark.slow
+def test_a_failure_that_cannot_be_sent_is_named_and_later_refits_vote(killed):
+    assert killed[-1].startswith("a failure and the next refit: failed: RuntimeError: Failure('3: few rows')")
+    assert killed[-1].endswith(" votes")
 
 
 @pytest.mark.slow
