@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import resource
@@ -240,8 +241,15 @@ def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path
         MetricForest.from_batches(tmp_path / "taken", batches(X, y))
     with raises(ValueError, named=12):
         MetricForest.from_batches(tmp_path / "index", [(X, y), (X[:, :3], y)])
-    with raises(ValueError):
-        MetricForest.from_batches(tmp_path / "index", [])
+    for bad in (
+        [],
+        [(X, [None] * 1000)],
+        [(X, [math.nan] * 1000)],
+        [(1e20 * X, y)],
+        [(scipy.sparse.csr_matrix(1e300 * X), y)],
+    ):
+        with raises(ValueError):
+            MetricForest.from_batches(tmp_path / "index", bad)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,7 @@ from streamsvm.batch.metric_forest.blocks import (
     index_type_of,
     write_index,
 )
+from streamsvm.labels import is_label
 
 # Minimum size of a leaf on disk, relative to its centroid, which stays in memory.
 CENTROIDS = 32
@@ -44,6 +45,8 @@ PACKET_BYTES, PACKETS = 64 << 10, 64
 REJECTED_KEPT = 20
 # A tree, or a shuffle, takes at most 1 / PARTS of the memory.
 PARTS = 8
+# Maximum length of a row, because distances of leaves are in single precision.
+LONGEST = 1e19
 
 
 class Grove:
@@ -113,7 +116,7 @@ class Dealer:
         Raises
         ------
         ValueError
-            For rows of another kind or width than before, or a different number of labels.
+            For rows of another kind or width than before, a different number of labels, or invalid rows or labels.
         """
         X = _checked(X)
         sparse = scipy.sparse.issparse(X)
@@ -124,7 +127,10 @@ class Dealer:
         labels = y.tolist() if isinstance(y, np.ndarray) else list(y)
         if len(labels) != X.shape[0]:
             raise ValueError(f"a batch has {X.shape[0]} rows and {len(labels)} labels: pass one label per row")
+        n_known = len(self.numbers)
         codes = [self.numbers.setdefault(label, len(self.numbers)) for label in labels]
+        if not all(map(is_label, islice(self.numbers, n_known, None))):
+            raise ValueError("some labels are None or NaN: drop their rows")
         self._waiting_codes.append(_smallest(codes))
         self.d = max(self.d, X.shape[1])
         self.n += X.shape[0]
@@ -251,6 +257,10 @@ def _checked(X: Any) -> Any:
         X.sum_duplicates()
     if not np.isfinite(X.data if sparse else X).all():
         raise ValueError("some values are missing or infinite: impute them, or drop their rows")
+    with np.errstate(over="ignore"):
+        largest = float(row_norms(X).max(initial=0.0)) if X.dtype.kind == "f" else 0.0
+    if largest > LONGEST:
+        raise ValueError(f"a row has length {largest:.3g}, more than {LONGEST:g}: scale its columns")
     return X
 
 
