@@ -367,7 +367,7 @@ def _listen(questions: SimpleQueue[Any]) -> None:
         try:
             sys.path = pickle.load(sys.stdin.buffer)
             questions.put(pickle.load(sys.stdin.buffer))
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # also in the middle of a question
             os._exit(0)
         except Exception as error:
             print(f"a question of a refit cannot be read: {error!r}", file=sys.stderr, flush=True)
