@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO, Any
 
+import numpy as np
+
 from streamsvm.refit.members import Member
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
@@ -233,7 +235,7 @@ class _Worker:
     def _introduce(self, solver: Solver | None) -> None:
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # the next call reports an ended process
-            _send(self._process.stdin, solver)
+            _write(self._process.stdin, solver)
 
     def end(self) -> None:
         """Kill the process."""
@@ -257,13 +259,10 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _send(self._process.stdin, (solver, task))
-            found = pickle.load(self._process.stdout)
+            _write(self._process.stdin, (solver, task))
+            found = _read(self._process.stdout)[1]()
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
-        except Exception:
-            self.end()  # the rest of the answer would be read as the next one
-            raise
         if isinstance(found, BaseException):
             raise found
         solution: Solution = found
@@ -318,11 +317,25 @@ def get_ready(solver: Solver) -> None:
             _turn.release()
 
 
-def _send(pipe: IO[bytes], message: Any) -> None:
-    """Write the import path, which the message may need, and the message."""
-    pickle.dump(sys.path, pipe)
-    pickle.dump(message, pipe, pickle.HIGHEST_PROTOCOL)  # `dumps` would copy all arrays at once
+def _write(pipe: IO[bytes], message: Any) -> None:
+    """Write the import path, which the message may need, and the message, without a copy of its arrays."""
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]  # a copy would hold the interpreter's lock
+    pickle.dump((sys.path, content, [array.nbytes for array in arrays]), pipe)
+    for array in arrays:
+        pipe.write(array)
     pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> tuple[list[str], Callable[[], Any]]:
+    """Return the import path and a function that returns the message."""
+    path, content, lengths = pickle.load(pipe)
+    buffers = [np.empty(length, np.uint8) for length in lengths]
+    for buffer in buffers:
+        if pipe.readinto(buffer) < len(buffer):  # type: ignore[attr-defined]
+            raise EOFError
+    return path, lambda: pickle.loads(content, buffers=buffers)
 
 
 def main() -> None:
@@ -340,35 +353,31 @@ def _serve() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # solvers may print
     warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # expected in windows
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    sys.path, question = questions.get()
     with suppress(Exception):  # reported when a task comes
-        questions.get().warm_up()
+        question().warm_up()
     answers.write(_READY)
     answers.flush()
     while True:
         found: Any
-        solver, task = questions.get()
+        sys.path, question = questions.get()
         try:
+            solver, task = question()
             found = solver.solve(task)
         except (Exception, SystemExit) as error:  # sent to the other process
             found = error
         try:
-            content = pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
             if isinstance(found, BaseException):
-                pickle.loads(content)  # many exceptions with own parameters can be pickled, but not unpickled
+                pickle.loads(pickle.dumps(found))  # many exceptions with own parameters can only be pickled
+            _write(answers, found)
         except Exception as error:
-            content = pickle.dumps(RuntimeError(f"{found!r} cannot be sent: {error}"))
-        answers.write(content)
-        answers.flush()
+            _write(answers, RuntimeError(f"{found!r} cannot be sent: {error}"))
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Queue the questions, and exit when the other process ends or a question cannot be read."""
+    """Queue the questions, and exit when the other process ends."""
     while True:
         try:
-            sys.path = pickle.load(sys.stdin.buffer)
-            questions.put(pickle.load(sys.stdin.buffer))
-        except (EOFError, pickle.UnpicklingError):  # also in the middle of a question
+            questions.put(_read(sys.stdin.buffer))
+        except (EOFError, pickle.UnpicklingError):
             os._exit(0)
-        except Exception as error:
-            print(f"a question of a refit cannot be read: {error!r}", file=sys.stderr, flush=True)
-            os._exit(1)
