@@ -16,7 +16,7 @@ from connectors.events import LateLabels
 from connectors.notices import Notices
 from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
-from streamsvm.decide.deciding import decider_of
+from streamsvm.decide.deciding import check_model, decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Join
@@ -115,6 +115,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ) -> None:
         self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
         self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
+        check_model(model)
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
         if seconds is not None:
             check_number("wait", seconds, 0, LATEST / 1000)

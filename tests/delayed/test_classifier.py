@@ -99,6 +99,12 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
     assert knowledge(late.model) == knowledge(plain)
 
 
+@pytest.mark.parametrize("model", [CPMClassifier, None, "cpm", linear_model.LinearRegression()])
+def test_what_is_no_classifier_is_refused_at_once(model: Any) -> None:
+    with raises(TypeError, parameter="model"):
+        DelayedClassifier(model)
+
+
 @pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1)])
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
     with raises(ParameterError, parameter="on_timeout"):
