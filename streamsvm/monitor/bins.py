@@ -254,6 +254,8 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
 
 def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str, Any]:
     """Describe counts of a column over n events: mean and quantiles, or the most frequent values, and shares."""
+    if profile.kind == "empty":  # there is no type to compare with
+        return {"missing": _share(counts[MISSING], n_events)}
     shares = {"missing": _share(counts[MISSING], n_events), "other_type": _share(counts[TYPE], n_events)}
     present = n_events - counts[MISSING] - counts[TYPE]
     found = {} if present <= 0.0 else _numbers(profile, counts, present)

@@ -258,6 +258,8 @@ def _parsed(text: str, of_number: str, kinds: Mapping[str, Any]) -> Any:
     """Return settings from their name and values, separated by colons; a number is a value of `of_number`."""
     name, *values = text.split(":")
     if name not in kinds:
+        if not name.strip().lstrip("-").replace("_", "").isdecimal():
+            raise ValueError("neither a known name nor a whole number")
         name, values = of_number, [name, *values]
     (kind, *types), values = kinds[name], values or _DEFAULTS.get(name, [])
     if len(values) > len(types):

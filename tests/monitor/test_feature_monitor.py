@@ -405,9 +405,9 @@ def test_values_in_a_column_that_was_empty_raise_one_alarm(values, tmp_path):
     of_profile = FeatureMonitor(reference=Profile.load(tmp_path / "profile"))
     for own in (monitor, of_profile):
         own.learn_many({"size": values})
-        assert [(alarm.column, alarm.kind, alarm.since) for alarm in own.alarms] == [
-            ("size", "missing", own.n_events - 256)
-        ]
+        [alarm] = own.alarms
+        assert (alarm.column, alarm.kind, alarm.since) == ("size", "missing", own.n_events - 256)
+        assert alarm.after.keys() == {"missing"}
 
 
 def test_a_column_whose_values_come_late_in_the_reference_learns_from_the_next_events():
