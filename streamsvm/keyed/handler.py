@@ -183,9 +183,9 @@ class Handler:
 
     Attributes
     ----------
-    events, judged, right, rejected
-        Number of predicted events, of events with a label and a prediction, of correct predictions, and of rejected
-        records.
+    events, labelled, judged, right, rejected
+        Number of predicted events, of those with a label, of events with a label and a prediction, of correct
+        predictions, and of rejected records.
     seconds
         Time spent in models.
     """
@@ -199,7 +199,7 @@ class Handler:
         largest: Mapping[str, int],
     ) -> None:
         self._stream, self._keyed, self._live, self._send, self._largest = stream, keyed, live, send, largest
-        self.events = self.judged = self.right = self.rejected = 0
+        self.events = self.labelled = self.judged = self.right = self.rejected = 0
         self.seconds = 0.0
         self._recent: deque[bool] = deque(maxlen=_RECENT)
 
@@ -236,6 +236,9 @@ class Handler:
             self._judge(answer["prediction"], answer["label"])
         else:
             self.events += 1
+            self.labelled += label is not None
+            if self.events == _RECENT:
+                self.check_labels()
             self._judge(answer["prediction"], label)
             if self._stream.out is not None:
                 record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
@@ -246,6 +249,12 @@ class Handler:
                     self._reject(f"the prediction is {too_large(size)}", topic, row, key, place)
                 else:
                     self._send(out, row, key, place[0])
+
+    def check_labels(self) -> None:
+        """Warn if no event had a label; a worker does so after 1,000 events, and at its end if it had fewer."""
+        if self._stream.labels is None and not self.labelled and 0 < self.events <= _RECENT:
+            what = f"none of {self.events:,} events had a label: nothing was learned"
+            logger.warning("kafka topic %s: %s (does --label name the right field?)", self._stream.topic, what)
 
     def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
         """Fields of a label record that the model needs."""

@@ -62,15 +62,32 @@ def partitions(app: Application, topic: str) -> int:
     return len(found.partitions)
 
 
-def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
-    """Return the maximum size of key and value of a record for each topic; the default if the query is denied."""
+def topic_settings(app: Application, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of topics; none of a topic if the query is denied."""
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     client = AdminClient(client_options(app))
-    most = dict.fromkeys(topics, _USUAL_BYTES)
+    settings: dict[str, dict[str, str]] = {topic: {} for topic in topics}
     for resource, found in client.describe_configs(asked, request_timeout=ANSWER_S).items() if asked else ():
-        with contextlib.suppress(KafkaException, KeyError, TypeError, ValueError):
-            most[resource.name] = int(found.result()["max.message.bytes"].value)
+        with contextlib.suppress(KafkaException):
+            settings[resource.name] = {name: entry.value for name, entry in found.result().items()}
+    return settings
+
+
+def largest_records(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Return the maximum size of key and value of a record for each topic; the default if it is unknown."""
+    most = dict.fromkeys(settings, _USUAL_BYTES)
+    for topic, found in settings.items():
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            most[topic] = int(found["max.message.bytes"])
     return {topic: min(size, LARGEST_BYTES) - _FRAME for topic, size in most.items()}
+
+
+def check_letters(topic: str | None, settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse a compacted topic for dead letters, because it would keep only the last letter of each key."""
+    if topic is not None and "compact" in (settings[topic].get("cleanup.policy") or ""):
+        what = "is compacted (cleanup.policy), which would remove all dead letters but the last of each key"
+        todo = "name another topic, or set cleanup.policy=delete"
+        raise ConnectorError(f"kafka topic {topic}: {what}: {todo}", "compacted")
 
 
 def end(client: Any, topic: str, partition: int) -> int:

@@ -26,6 +26,7 @@ from streamsvm.keyed.topics import (
     ANSWER_S,
     Ending,
     Growth,
+    check_letters,
     check_settings,
     consumer,
     ends,
@@ -33,6 +34,7 @@ from streamsvm.keyed.topics import (
     largest_records,
     partitions,
     read_growths,
+    topic_settings,
     write_growth,
 )
 
@@ -72,14 +74,15 @@ class Worker:
         self.app, self.keyed, self._stream = app, keyed, stream
         self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
         self._check_labels()
+        settings = topic_settings(app, [name for name in (stream.out, stream.rejected) if name is not None])
+        check_letters(stream.rejected, settings)
         if not stream.repartition or keyed.parent is not None:
             check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
         self.live = Live(keyed, lasting=True)
-        largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
-        self.handler = Handler(stream, keyed, self.live, self._send, largest)
+        self.handler = Handler(stream, keyed, self.live, self._send, largest_records(settings))
         app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
         self._read = [topic.name for topic in sdf.topics]
@@ -173,6 +176,7 @@ class Worker:
         try:
             with self._moving_keys(), watch or contextlib.nullcontext():
                 self.app.run()
+            self.handler.check_labels()
         except KeyStateError as error:
             raise ConnectorError(f"consumer group {self.app.config.consumer_group}: {error}") from error
         except (KafkaException, QuixException) as error:
@@ -211,7 +215,8 @@ def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
 
 def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable[Any]) -> None:
     """Check the first record of each partition: is any keyed by the field, and does the parent know its features?"""
-    is_keyed, has_parent = stream.repartition, keyed.parent is not None
+    is_keyed = has_field = stream.repartition
+    has_parent = keyed.parent is not None
     events, reasons = [], []
     for record in records:
         try:
@@ -219,18 +224,22 @@ def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable
         except ValueError:
             continue
         events.append(event)
+        has_field = has_field or event.get(stream.field) is not None
         try:
             stream.take_key(event, record.key())
             is_keyed = True
         except ValueError as error:
             reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
-        if is_keyed and not has_parent:
+        if is_keyed and has_field and not has_parent:
             return
     if reasons and not is_keyed:
         raise ConnectorError(
             f"kafka topic {stream.topic}: {reasons[0]}: events of one key may be in several partitions; send "
             "them with their key, or add --repartition, which takes them through a topic of their own"
         )
+    if events and not has_field:
+        what = f"no event at the start of a partition has the field {stream.field!r}: the keys in Kafka are used"
+        logger.warning("kafka topic %s: %s (does --field name the right field?)", stream.topic, what)
     try:
         keyed.check_parent(events)
     except FeatureMismatchError as error:

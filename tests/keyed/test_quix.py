@@ -35,7 +35,7 @@ from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
-from streamsvm.keyed.topics import Ending, partitions
+from streamsvm.keyed.topics import Ending, check_letters, partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.commands import ran_here
@@ -383,6 +383,37 @@ def test_key_and_time_may_be_nested():
     assert stream.key_of(b'{"who": {"is": 17}}') == b"17"
     assert stream.moment(b'{"at": {"ms": 1500}}', keyed, 7) == 1500
     assert stream.moment(b'{"at": 1500}', keyed, 7) == 7
+
+
+@pytest.mark.parametrize("label", ["", LABEL])
+def test_a_label_that_no_event_has_is_told_once(handler, caplog, label):
+    taken = handler[0](SimpleNamespace(step=lambda *_: {"prediction": None, "score": 0.0}))
+    for i in range(1100):
+        taken.take(
+            json.dumps({FIELD: "c1", "x": 1.0} | ({label: "a"} if label and i == 999 else {})).encode(),
+            b"c1",
+            0,
+            None,
+            None,
+        )
+    taken.check_labels()
+    assert len(caplog.records) == (not label)
+    assert taken.labelled == bool(label)
+
+
+@pytest.mark.parametrize(("field", "n"), [(FIELD, 0), ("misspelt", 1)])
+def test_a_field_that_no_first_event_has_is_told(caplog, field, n):
+    first = [SimpleNamespace(value=lambda: b'{"%s": "c1"}' % FIELD.encode(), key=lambda: b"c1")] * 2
+    check_first_events(Stream("events", field), KeyedClassifier(CPMClassifier(), label=LABEL), first)
+    assert len(caplog.records) == n
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_is_refused_for_dead_letters(policy):
+    with raises(ConnectorError, reason="compacted", named="letters"):
+        check_letters("letters", {"letters": {"cleanup.policy": policy}, "out": {}})
+    check_letters("letters", {"letters": {"cleanup.policy": "delete"}, "out": {"cleanup.policy": policy}})
+    check_letters(None, {})
 
 
 def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
