@@ -53,8 +53,9 @@ def partitions(app: Application, topic: str) -> int:
         try:
             found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
-            unknown = unknown_hosts(client_options(app)["bootstrap.servers"].split(","))
-            why = f"unknown host {' and '.join(unknown)}" if unknown else error.args[0].str()
+            servers = client_options(app)["bootstrap.servers"]
+            unknown = unknown_hosts(servers.split(","))
+            why = f"unknown host {' and '.join(unknown)}" if unknown else f"{servers}: {error.args[0].str()}"
             raise UnreachableError(f"kafka topic {topic}: no broker responds: {why}") from error
     if found.error is not None or not found.partitions:
         reason = "it does not exist" if found.error is None else found.error.str()
