@@ -137,9 +137,13 @@ class JsonColumns(TextColumns):
         if bad and len(bad) == len(rows):
             message = f"{source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
             raise ConnectorError(message, "value", option="envelope")
-        rows = self._flat(records, {})
+        bad = {}
+        rows = self._flat(records, bad)
         if not rows:  # all are skipped; the next ones decide
             return
+        if len(bad) == len(rows):
+            message = f"{source}: each of the first {len(rows):,} events is rejected, the first because {bad[0]}"
+            raise ConnectorError(message, "nested")
         names = dict.fromkeys(name for row in rows for name in row)
         Roles(None, self._roles.key, self._roles.time).check(source, names)
         if not self._late_label:

@@ -13,6 +13,7 @@ from streamsvm.run.values import (
     AtEnd,
     Cost,
     Costs,
+    Count,
     Kinds,
     Names,
     Pace,
@@ -139,10 +140,10 @@ class StreamOptions(Settings):
     quote: str | None = None
     escape: str | None = None
     comment: str | None = None
-    skip_rows: int | None = None
+    skip_rows: Count | None = None
     encoding: str | None = None
     envelope: str | None = None
-    flatten: int | None = None
+    flatten: Count | None = None
     lists: Names | None = None
 
 

@@ -265,6 +265,7 @@ def _number(text: str) -> float:
 
 
 _whole = _numeric(int, "whole number", lambda n: n >= 1, "at least 1")
+Count = Annotated[int, _numeric(int, "whole number", lambda n: n >= 0, "at least 0")]
 Seconds = Annotated[
     float, _numeric(float, "number of seconds", lambda s: 0 < s < math.inf, "a positive number of seconds")
 ]

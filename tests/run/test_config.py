@@ -28,6 +28,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ({"ignore": "a,b"}, {"ignore": ["a", "b"]}),
         ({"params": ["n_faces=3"]}, {"params": {"n_faces": 3}}),
         ({"max_events": "3"}, {"max_events": 3}),
+        ({"flatten": "0", "skip_rows": "0"}, {"flatten": 0, "skip_rows": 0}),
         ({"page": 8080, "label": 3, "out": Path("o.csv")}, {"page": "8080", "label": "3", "out": "o.csv"}),
         ({"alarms": "1=recall:0.9"}, {"alarms": {1: "recall:0.9"}}),
         ({"checkpoint_every": "500,10s"}, {"checkpoint_every": (500, 10.0)}),
@@ -40,13 +41,15 @@ def test_a_text_means_what_a_value_means(text, value):
     for name in ("alarms", "cost", "label_timeout", "types", "ignore"):
         assert getattr(one, name) == getattr(other, name)
     assert (one.checkpoint_every, one.refit) == (other.checkpoint_every, other.refit)
-    assert (one.params, one.max_events) == (other.params, other.max_events)
+    for name in ("params", "max_events", "flatten", "skip_rows"):
+        assert getattr(one, name) == getattr(other, name)
 
 
 @pytest.mark.parametrize(
     ("options", "reason", "option"),
     [
         ({"window": 0}, "value", "--set window"),
+        ({"flatten": -1}, "value", "--set flatten"),
         ({"max_events": 1.5}, "value", "--max-events"),
         ({"reference": "0"}, "value", "--reference"),
         ({"quiet": "yes"}, "value", "--quiet"),

@@ -57,6 +57,11 @@ def test_levels_may_be_limited(tmp_path):
     assert "--ignore a.a.a" in bad[0][1]
 
 
+def test_too_few_levels_for_all_first_records_are_refused(tmp_path):
+    with raises(ConnectorError, reason="nested", named="flatten=2"):
+        open_source(lines(tmp_path, deep(2), deep(3)), flatten=1, label="x")
+
+
 def test_too_many_levels_cost_their_record(tmp_path):
     seen, bad = read(lines(tmp_path, *map(deep, (MOST_LEVELS, MOST_LEVELS + 1, 3))))
     assert ([len(row) for row, *_ in seen], [line for line, *_ in bad]) == ([1, 1], [2])

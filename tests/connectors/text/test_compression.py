@@ -65,22 +65,26 @@ def test_resumed_at_every_position(tmp_path, suffix):
 
 
 @each_suffix
-def test_a_truncated_file_ends_in_one_dead_letter(tmp_path, suffix):
+def test_a_truncated_file_ends_in_one_dead_letter_and_one_warning(tmp_path, suffix, caplog):
     packed = PACK[suffix](lines(40_000))
     url = write(tmp_path / f"a.csv.{suffix}", packed[: len(packed) * 9 // 10])
-    source = open_source(url)
+    source = open_source(url, types="x:number")
     batches = list(source)
     seen = [event[0]["x"] for event in events(batches)]
     assert seen == list(range(len(seen)))
     assert len(seen) > 5000
     ((line, reason, _),) = rejects(batches)
     assert (line, reason.split()[-1]) == (len(seen) + 2, "truncated")
+    (warning,) = caplog.messages
+    assert url in warning
+    assert reason in warning
     for rest in ([], range(len(seen), 40_000)):  # nothing is reported again; then the rest arrives
-        resumed = open_source(url)
+        resumed = open_source(url, types="x:number")
         resumed.seek(source.position)
         batches = list(resumed)
         assert [event[0]["x"] for event in events(batches)] == list(rest)
         assert rejects(batches) == []
+        assert caplog.messages == [warning]
         write(tmp_path / f"a.csv.{suffix}", packed)
 
 
