@@ -193,7 +193,7 @@ class TextSource(PrefetchSource):
         if damage is None or self._cut:
             return None
         self._cut = True
-        logger.warning("%s: %s; what follows line %d is not read", self.name, damage, self._reader.line)
+        logger.warning("%s: %s; what follows %s %d is not read", self.name, damage, self._unit, self._reader.line)
         batch = self._batch(Records(), self._reader.line)
         tail = self._reader.tail.decode(errors="replace")
         batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
