@@ -74,14 +74,14 @@ class Worker:
         self.app, self.keyed, self._stream = app, keyed, stream
         self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
         self._check_labels()
-        settings = topic_settings(app, [name for name in (stream.out, stream.rejected) if name is not None])
-        check_letters(stream.rejected, settings)
         if not stream.repartition or keyed.parent is not None:
             check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
         self.live = Live(keyed, lasting=True)
+        settings = topic_settings(app, [name for name in (stream.out, stream.rejected) if name is not None])
+        check_letters(stream.rejected, settings)
         self.handler = Handler(stream, keyed, self.live, self._send, largest_records(settings))
         app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
