@@ -41,7 +41,7 @@ from streamsvm.keyed.topics import (
 logger = logging.getLogger("streamsvm.keyed")
 
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-_INVALID_TIME = KafkaError.INVALID_TIMESTAMP
+_INVALID_TIME = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)  # the second for batches of several records
 
 
 class Worker:
@@ -186,7 +186,7 @@ class Worker:
                     f"{name}: the state of a key exceeds the record size of the changelog: use a smaller --model or "
                     f"effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
-            if reason.args and isinstance(reason.args[0], KafkaError) and reason.args[0].code() == _INVALID_TIME:
+            if reason.args and isinstance(reason.args[0], KafkaError) and reason.args[0].code() in _INVALID_TIME:
                 now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
                 name += f": check the clock of this machine: its time is {now} UTC"
             raise UnreachableError(f"{name}: {reason}") from error
