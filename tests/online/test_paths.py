@@ -392,7 +392,7 @@ def bad_batches() -> list[Any]:
     ]
 
 
-@each_choice(("way", ["learn_many", "test_then_train", "fit"]), (("X", "y", "w", "error"), bad_batches()))
+@each_choice(("way", ["learn_many", "test_then_train"]), (("X", "y", "w", "error"), bad_batches()))
 def test_a_bad_batch_changes_nothing(way, X, y, w, error):
     if way != "test_then_train" and None in y:
         y = [0, 1]
