@@ -211,6 +211,8 @@ class Given:
     def __init__(self, estimator: Any) -> None:
         self.name = type(estimator).__name__
         self.estimator = estimator
+        # Not first in the thread of a refit: a child process that is forked during an import waits for it forever.
+        importlib.import_module("streamsvm.batch.threads")
 
     def solve(self, task: Task) -> Solution:
         """Fit a clone to the window, with errors as of `_Searching.solve`."""

@@ -80,6 +80,8 @@ def rest(model, y):
     model.learn_many(X[201:], y[201:])
     return model.predict_proba_many(X), model.refits[0]["outcome"]
 
+RefitClassifier(CPMClassifier(), Own())
+assert "streamsvm.batch.threads" in sys.modules  # a process forked during its import in a thread would wait forever
 # Solvers defined here and beside the program. Of many classes scikit-learn warns.
 models = [begun(Own(), 2), begun(own.Own(), 120)]
 context = multiprocessing.get_context("fork")
