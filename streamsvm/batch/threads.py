@@ -24,6 +24,17 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _give_up_control() -> None:
+    """Let any thread change the limits of OpenBLAS.
+
+    Since threadpoolctl 3.8, only the first thread to change them can, until it gives up control or ends. A thread that
+    `threading` did not start never counts as ended, and is an error in a forked child.
+    """
+    for library in _libraries().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
 class OneThread:
     """Context in which BLAS uses one thread.
 
@@ -42,14 +53,18 @@ class OneThread:
     def __enter__(self) -> None:
         with self._lock:
             if OneThread._n_inside == 0:
+                _give_up_control()
                 OneThread._of_all = _libraries().limit(limits=1, user_api="blas")
+                _give_up_control()
             OneThread._n_inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             OneThread._n_inside -= 1
             if OneThread._n_inside == 0:
+                _give_up_control()
                 OneThread._of_all.restore_original_limits()
+                _give_up_control()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import threading
 import unittest
 from functools import partial
 from typing import Any
@@ -277,6 +279,13 @@ def n_threads() -> list[int]:
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
+def elsewhere(call: Any) -> None:
+    """Call a function in a thread like those of refits, which `threading` does not start."""
+    done = threading.Event()
+    _thread.start_new_thread(lambda: (call(), done.set()), ())
+    assert done.wait(20)
+
+
 @pytest.mark.parametrize("solver", [SmoothedNewton, IndexedBCD, SampledCuts])
 def test_small_problems_are_solved_on_one_thread_and_others_find_what_there_was(solver: Any) -> None:
     inside: list[int] = []
@@ -298,13 +307,15 @@ def test_a_fit_that_fails_gives_the_threads_back() -> None:
         assert n_threads() == before
 
 
-def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were() -> None:
+@pytest.mark.parametrize("in_first", [elsewhere, lambda call: call()], ids=["in another thread", "here"])
+@pytest.mark.parametrize("in_second", [elsewhere, lambda call: call()], ids=["in another thread", "here"])
+def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were(in_first: Any, in_second: Any) -> None:
     with threadpool_limits(2, "blas"):
         before = n_threads()
         first, second = OneThread(), OneThread()
-        first.__enter__()
-        second.__enter__()
-        first.__exit__()
+        in_first(first.__enter__)
+        in_second(second.__enter__)
+        in_first(first.__exit__)
         assert set(n_threads()) <= {1}
-        second.__exit__()
+        in_second(second.__exit__)
         assert n_threads() == before

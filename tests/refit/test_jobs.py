@@ -22,7 +22,10 @@ import time
 from sklearn.tree import DecisionTreeClassifier
 
 class Own(DecisionTreeClassifier):
+    is_fitting = False
+
     def fit(self, X, y):
+        Own.is_fitting = True
         time.sleep(0.2)  # so that it is under way when the program goes on
         return super().fit(X, y)
 
@@ -87,6 +90,8 @@ models = [begun(Own(), 2), begun(own.Own(), 120)]
 context = multiprocessing.get_context("fork")
 answers = context.SimpleQueue()
 child = context.Process(target=lambda: answers.put([rest(*model) for model in models]))
+while not Own.is_fitting:  # otherwise the process may be forked in the middle of an import
+    pass
 child.start()
 in_child = answers.get()
 here = [rest(*model) for model in models]
