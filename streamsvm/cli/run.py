@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from streamsvm.run.runner import Runner
     from streamsvm.run.standing import Report
 
+logger = logging.getLogger(__name__)
 STOP_S = 9.0
 """Seconds until the process of a stopped run is ended."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -58,8 +60,14 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
         raise failures[0]
     if report.ended == "stopped":
         return 128 + caught[0]
-    is_mostly_rejected = report.metrics.rejected > report.metrics.events
-    return complain(_rejects(report), 3) if is_mostly_rejected else 0
+    if report.metrics.rejected > report.metrics.events:
+        return complain(_rejects(report), 3)
+    if config.quiet:
+        from streamsvm.run.report import warnings
+
+        for line in warnings(report, config):
+            logger.warning("%s: %s", report.source, line)
+    return 0
 
 
 def _print_text(config: RunConfig, report: Report) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, listed, shown
@@ -14,6 +14,9 @@ from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import known, plain, span
 from streamsvm.run.stages import QUANTILES
 from streamsvm.run.standing import Report
+
+if TYPE_CHECKING:
+    from streamsvm.run.config import RunConfig
 
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_DROPS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
@@ -86,6 +89,13 @@ def text(report: Report) -> str:
         _rejected_lines(report),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def warnings(report: Report, config: RunConfig) -> list[str]:
+    """Return what is said even without a report: nothing was measured, or rejected events are not written."""
+    metrics = report.metrics
+    lines = [_nothing(report)] if config.label and metrics.taken and not metrics.judged else []
+    return lines + _rejected_lines(report)[:1] if config.dead_letter is None and report.rejected is None else lines
 
 
 def _head(report: Report) -> list[str]:
@@ -352,7 +362,7 @@ def _rejected_lines(report: Report) -> list[str]:
     where = (
         "only counted (--dead-letter FILE writes them)" if report.rejected is None else f"written to {report.rejected}"
     )
-    lines = [f"{count:,} events rejected, {where}"]
+    lines = [f"{count:,} event{'s' * (count > 1)} rejected, {where}"]
     for example in report.examples:
         place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())
         lines.append(f"  {place}: {shown(example.reason, _LONGEST)}")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 from streamsvm.run.errors import SetupError
 
 JSON, HTML, TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
-FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # text format of Prometheus
+METRICS = "text/plain; version=0.0.4; charset=utf-8"  # text format of Prometheus
 HEAD_S = 5.0  # limit for receiving a request, from the connection on
 SEND_S = 10.0  # limit for a client to read what one call sends
 MOST = 64  # open connections; the run needs file descriptors, too

@@ -282,8 +282,9 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(st
         run = (*run, "--summary", "s.json")
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
-    (line,) = result.stderr.splitlines()
+    line, end = result.stderr.splitlines()
     assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were rejected, .*: 3 fields instead of 2", line)
+    assert "4,000 events rejected, only counted" in end
 
 
 def test_what_was_learned_survives_an_error(streamsvm, tmp_path):
@@ -345,7 +346,14 @@ def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm,
     assert not (tmp_path / "o.csv.rejected.jsonl").stat().st_size
     before = set(tmp_path.iterdir())
     assert "only counted (--dead-letter FILE writes them)" in streamsvm("run", "bad.csv", *reading).stdout
+    assert "only counted" in streamsvm("run", "bad.csv", *reading, "--quiet").stderr
+    assert not streamsvm("run", "bad.csv", *reading, "--quiet", "--dead-letter", "null:").stderr
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_quiet_run_without_any_label_says_so(streamsvm, tmp_path):
+    (tmp_path / "in.csv").write_text("a,y\n" + "1,\n2,\n" * 20)
+    assert "no event had a label" in streamsvm("run", "in.csv", "--label", "y", "--quiet").stderr
 
 
 def closed(number: int) -> None:

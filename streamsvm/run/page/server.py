@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.dashboard import Busy, DashboardState
-from streamsvm.run.web import FIGURES, HTML, JSON, Answer, HttpServer, Place, Request, refusal
+from streamsvm.run.web import HTML, JSON, METRICS, Answer, HttpServer, Place, Request, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
@@ -105,7 +105,7 @@ class Server:
 
     def _metrics(self, _: Request) -> Answer:
         try:
-            return Answer(self.shown.metrics(), FIGURES)
+            return Answer(self.shown.metrics(), METRICS)
         except SetupError as error:
             return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
 
