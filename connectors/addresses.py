@@ -19,7 +19,9 @@ _QUERY = {mark: re.compile(rf"\{mark}(?=\w[\w.-]*=|[\w-]*(?:&|$))") for mark in 
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
-    """Split a URL into path and query options; the name of an existing file is not split.
+    """Split a URL into a path and query options.
+
+    The name of an existing file is not split.
 
     The query of a web address belongs to its server. Options follow a ``#``, which is never sent.
 
@@ -42,7 +44,7 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Split the URLs of several files into their paths and query options, which hold for all of them.
+    """Split the URLs of several files into paths and the query options of all files.
 
     Examples
     --------
@@ -85,7 +87,9 @@ def check_address(path: str) -> None:
 
 
 def printable(path: str) -> str:
-    """Return a path as valid Unicode, with undecodable bytes as ``\\xff``. A URL loses credentials and a web query.
+    """Return a path as valid Unicode, with undecodable bytes as ``\\xff``.
+
+    URLs lose their credentials, and web addresses their query, too.
 
     Examples
     --------

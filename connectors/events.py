@@ -1,4 +1,7 @@
-"""Batches of events: an *event* is a set of named feature values with an optional label."""
+"""Batches of events.
+
+An *event* is a set of named feature values with an optional label.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +152,7 @@ class LateLabels:
         return np.arange(n) + np.searchsorted(self.before, np.arange(n), "right")
 
     def part(self, start: int, end: int, *, n: int) -> LateLabels:
-        """Return the labels from `start` to before `end`, with positions relative to event n."""
+        """Return labels `start` to `end - 1`, with positions relative to event n."""
         here = slice(start, end)
         return LateLabels(self.labels[here], self.keys[here], self.times[here], self.before[here] - n)
 

@@ -206,7 +206,7 @@ class _Side:
 
     @property
     def known(self) -> float | np.int64:
-        """Time up to which all records have arrived, as far as the other stream waits for them."""
+        """Time up to which all records that the other stream waits for have arrived."""
         if len(self):
             last: np.int64 = self._all_times[-1]
             return last

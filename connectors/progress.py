@@ -1,4 +1,4 @@
-"""Progress of a stream, also within a batch, because sources resume only between batches."""
+"""Progress of a stream, also within a batch; sources resume only between batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchProgress:
         return number < self.ends.get(part, -math.inf)
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, BatchProgress]:
-        """Return the first n events of a rest with their rejected records, and the progress after them.
+        """Return the first n events of a rest, and the progress after them.
 
         Parameters
         ----------

@@ -193,7 +193,7 @@ def _format_of(path: str, options: Options) -> Connector:
 
 
 def _member_of(path: str) -> str:
-    """Return the name of the only file in a ZIP archive. Raise an error if it holds several."""
+    """Return the name of the only file in a ZIP archive; raises if there are several."""
     from connectors.text.zip_stream import ZipStream
 
     with open(path, "rb", buffering=0) as file:
@@ -206,7 +206,7 @@ def is_pipe(path: str) -> bool:
 
 
 def is_place(path: str) -> bool:
-    """Return whether a path is a file or directory, so that other files can be written next to it."""
+    """Return whether a path is local, so that other files can be written beside it."""
     return not (is_pipe(path) or by_scheme(path) or "://" in path)
 
 

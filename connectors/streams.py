@@ -96,7 +96,10 @@ class Source(ABC):
 
     @property
     def lag(self) -> Mapping[Any, int] | None:
-        """Number of events that each part of the stream is behind, as far as known; None unless it is live."""
+        """Number of events that each partition is behind; None unless the source is live.
+
+        Contains only partitions whose lag is known.
+        """
         return None
 
     @property
@@ -178,7 +181,9 @@ class Sink(ABC):
         """Position up to which results are durable."""
 
     def rewind(self, position: Position) -> None:
-        """Discard everything written after `position`. By default, an error says that this is not possible.
+        """Discard everything written after `position`.
+
+        The default raises an error that the sink cannot do so.
 
         Parameters
         ----------
@@ -197,7 +202,7 @@ class Sink(ABC):
         """Flush, and close files and connections."""
 
     def check_replaced(self) -> None:  # noqa: B027 - optional
-        """Raise an error if the sink would replace a file that does not look like results.
+        """Raise an error if the sink would replace something other than results.
 
         Raises
         ------
@@ -209,11 +214,11 @@ class Sink(ABC):
         """Start making pending results durable if they have waited long enough."""
 
     def hurry(self) -> None:  # noqa: B027 - optional
-        """Raise ConnectorError soon instead of waiting for brokers, because the run is ending."""
+        """Fail soon instead of waiting for brokers, because the run is ending."""
 
 
 class PrefetchSource(Source):
-    """Base class of sources that prefetch one batch in a thread if `is_apart` is true.
+    """Base class of sources that prefetch a batch in a thread if `is_apart` is true.
 
     Prefetching is invisible to the caller. `position` and `fraction` refer to the last batch that was returned. An
     error is raised after the batches before it. A prefetched batch that was not returned is the first batch of the next
@@ -307,7 +312,7 @@ class PrefetchSource(Source):
         self._go_to(position)
 
     def next_file(self, path: str) -> None:
-        """Continue with the start of another file, whose columns have the types of this one.
+        """Continue with the start of another file of the stream, with the types so far.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ def eager(X: Any) -> nw.DataFrame[Any] | None:
 
 
 def empty_like(X: Any) -> nw.DataFrame[Any] | None:
-    """Return a frame of the kind of `eager(X)`: X itself if it is eager, else an empty frame.
+    """Return a frame of the kind of `eager(X)`: X if it is eager, else an empty one.
 
     A stream of batches is not read.
     """

@@ -99,7 +99,10 @@ def load(path: str | os.PathLike[str]) -> Saved:
 
 
 def entry_points(everything: bool) -> list[EntryPoint]:
-    """Return the entry points of all learners; `everything` adds prediction sets, late labels and monitors."""
+    """Return the entry points of all learners.
+
+    With `everything`, those of prediction sets, late labels and monitors are included.
+    """
     names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
     return [entry for module in modules for entry in module.ENTRY_POINTS.values()]

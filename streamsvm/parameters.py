@@ -27,7 +27,7 @@ class ParameterError(ValueError):
 
 
 class ParameterTypeError(ParameterError, TypeError):
-    """Raised if the type of a parameter is wrong. Also a ValueError, as scikit-learn requires."""
+    """Raised if a parameter has a wrong type; a ValueError for scikit-learn."""
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:

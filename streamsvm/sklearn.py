@@ -167,7 +167,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _checked(self, X: Any, reset: bool = False, **labels: Any) -> tuple[Any, Any]:
-        """Validate rows, and labels if given as y; returns rows with the column names of the learner, and y."""
+        """Validate rows, and labels if given; return columns by name, and labels."""
         frame = eager(X)
         if reset:
             self._columns = None if frame is None else frame.columns
@@ -187,7 +187,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return dict(zip(names, columns, strict=True)), y
 
     def _check_order(self, names: list[Any]) -> None:
-        """Refuse columns in another order; scikit-learn compares only names that are strings."""
+        """Refuse columns in another order; scikit-learn checks only string names."""
         if self._columns is not None and names != self._columns and set(names) == set(self._columns):
             raise ValueError(f"the columns of X must be in the order of `fit`, {self._columns}, and are {names}")
 

@@ -1,4 +1,4 @@
-"""Columns of Arrow record batches, converted to events, and sources of them. Require pyarrow."""
+"""Sources of Arrow record batches, and their conversion to events (pyarrow)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,10 @@ class ArrowColumns(TypedColumns):
         return "category" if any(is_one(kind) for is_one in texts) else None
 
     def flat(self, rows: Any) -> dict[str, Any]:
-        """Return flat columns by name. Access to a record batch by name searches all names."""
+        """Return flat columns by name.
+
+        A record batch searches all names on each access by name, so one dictionary is created.
+        """
         flat = self._nested.flat(rows) if self._is_nested else rows
         return dict(zip(flat.schema.names, flat.columns, strict=True))
 
@@ -139,7 +142,10 @@ class ArrowColumns(TypedColumns):
         return Times(column.type.unit).milliseconds("", numbers, {}), there
 
     def plain(self, name: str, column: Any, bad: Bad) -> list[Any]:
-        """Return values of built-in types. Decimals become integers if their scale is 0, and floats otherwise."""
+        """Return values of built-in types.
+
+        Decimals become integers if their scale is 0, and floats otherwise.
+        """
         values = _values(name, column, bad)
         if not str(column.type).startswith("decimal"):
             return values
@@ -153,7 +159,7 @@ def _texts(name: str, column: Any, bad: Bad) -> list[str]:
 
 
 def _values(name: str, column: Any, bad: Bad) -> list[Any]:
-    """Return Python values. Dictionary values are decoded once. Rows that are not valid UTF-8 are added to `bad`."""
+    """Return Python values; add rows that are not valid UTF-8 to `bad`."""
     if hasattr(column, "dictionary"):
         entries, broken = _decoded(column.dictionary)
         entries.append(None)
@@ -168,7 +174,7 @@ def _values(name: str, column: Any, bad: Bad) -> list[Any]:
 
 
 def _decoded(column: Any) -> tuple[list[Any], set[int]]:
-    """Return Python values and the indices of texts that are not valid UTF-8, which are None."""
+    """Return Python values, and the indices of invalid UTF-8, whose values are None."""
     try:
         return column.to_pylist(), set()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Nested columns of Arrow data: structs become columns such as `a.b`, lists their statistics."""
+"""Nested columns of Arrow data: structs and lists become flat columns."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def _has_nested(schema: Any) -> bool:
 
 
 def is_nested(kind: Any) -> bool:
-    """Return whether a type is a struct or a list. Maps are neither, because their keys are data."""
+    """Return whether a type is a struct or a list.
+
+    Maps are excluded, because their keys are data.
+    """
     import pyarrow
 
     types = pyarrow.types

@@ -1,4 +1,7 @@
-"""Directory of Parquet files, rotated by size and partitioned by the time of events. Requires pyarrow."""
+"""Directory of Parquet files, rotated by size and partitioned by event time.
+
+Requires pyarrow.
+"""
 
 from __future__ import annotations
 

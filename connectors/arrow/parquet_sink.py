@@ -18,7 +18,9 @@ PART_ROWS = 1 << 17
 
 
 def array_of(pa: Any, values: list[Any], before: Any) -> Any:
-    """Convert values to the type of earlier parts, to their own type if they do not fit, or to text if they are mixed.
+    """Convert values to an Arrow array.
+
+    The type is that of earlier parts. If the values do not fit, it is inferred from them; mixed values become text.
 
     Parameters
     ----------
@@ -47,7 +49,9 @@ def write_table(pa: Any, table: Any, path: str) -> None:
 
 
 class ParquetSink(FileSink):
-    """A directory of parts. Rows are buffered until a flush or the maximum size of a part.
+    """Write a directory of Parquet files.
+
+    Rows are buffered until a flush or the maximum size of a part.
 
     The parts depend on the flushes. Two runs with equal rows write equal content. The bytes are equal only if both
     flushed at the same rows.

@@ -18,7 +18,7 @@ _READ_ROWS = 1 << 16
 
 
 class ArrowSource(ArrowRows):
-    """Read events from Arrow data, a data frame, or an iterable of them, in batches of rows.
+    """Read events from Arrow data, data frames, or an iterable of them.
 
     Frames in memory, lazy frames and DuckDB relations can be read again, so a run over them can be resumed. Lazy ones
     must give equal rows in equal order each time. Iterators, readers and other streams can be read once.
@@ -145,7 +145,7 @@ class ArrowSource(ArrowRows):
             raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}", "read") from error
 
     def _check_schema(self, schema: Any) -> None:
-        """Refuse a batch whose columns have other names or kinds than those of the first one."""
+        """Refuse a batch whose columns differ in name or kind from the first batch."""
         if schema is self._schema or schema.equals(self._schema):
             return
         if schema.names != self._schema.names:

@@ -79,7 +79,9 @@ class Memo(dict[Any, Any]):
 
 
 def number_of(value: Any) -> float:
-    """Convert a value to float. Texts such as ``1_000``, which Python accepts, are identifiers here.
+    """Convert a value to float.
+
+    Texts such as ``1_000``, which Python accepts as numbers, are identifiers here.
 
     Raises
     ------

@@ -31,7 +31,7 @@ _MOST_STEP = 0.1
 
 
 def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> dict[str, float]:
-    """Return sentinels such as -9999, by their digits and their distance from other values.
+    """Return sentinels such as -9999, found by their digits and distance from others.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 
 
 def direction(values: NDArray[np.float64]) -> str:
-    """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty string.
+    """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty text.
 
     A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones. No step exceeds a tenth of the
     range, unless the numbers are times since 1970. Missing values are ignored.
@@ -113,7 +113,7 @@ def form_of_dates(values: NDArray[np.float64]) -> str:
 
 
 def _counter_notice(name: str, values: NDArray[np.float64]) -> Notice | None:
-    """Return the warning that a feature is a counter or contains dates written as numbers."""
+    """Return a warning if a feature is a counter or contains dates as numbers."""
     details = {"option": shlex.quote(name), "kept": shlex.quote(f"{name}:number")}
     remedy = "--ignore {option} leaves it out"
     if form := form_of_dates(values):
@@ -137,7 +137,7 @@ def _counter_notice(name: str, values: NDArray[np.float64]) -> Notice | None:
 def warn_of_numbers(
     name: str, values: NDArray[np.float64], notices: Notices, cells: Sequence[str] | None = None
 ) -> None:
-    """Warn of a feature that only counts up or down, and of values that stand for missing ones.
+    """Warn if a feature is a counter, or contains sentinels of missing values.
 
     Parameters
     ----------
@@ -160,7 +160,9 @@ def warn_of_numbers(
 
 
 def is_index(cells: Sequence[str]) -> bool:
-    """Return whether all cells are integers that ascend, or differ in 50 or more rows.
+    """Return whether a column of texts is a row index.
+
+    Its cells are integers that ascend, or at least 50 integers without duplicates, as in shuffled or sampled rows.
 
     The second case covers shuffled and sampled rows.
     """

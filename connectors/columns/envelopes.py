@@ -1,4 +1,4 @@
-"""Envelopes around records: change events of Debezium, and JSON of Kafka Connect with its schema."""
+"""Envelopes around records: Debezium change events and Kafka Connect JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOMBSTONES = "tombstones"
 
 
 class Envelope:
-    """Take the records out of their envelopes, and count those that are no events, such as deletes.
+    """Extract records from their envelopes, and count skipped ones such as deletes.
 
     Parameters
     ----------
@@ -59,7 +59,10 @@ class Envelope:
         return [f"skipped, because they are no events (envelope={self._kind}): {counts}"] if counts else []
 
     def unwrapped(self, rows: Sequence[dict[str, Any]], bad: Bad) -> tuple[list[dict[str, Any]], dict[int, str]]:
-        """Return the records, and what to skip, by row. Records to skip and malformed ones are empty."""
+        """Return the records, and by row the kinds of skipped ones.
+
+        Skipped and malformed records are empty. Reasons for malformed ones are added to `bad`.
+        """
         found, skipped = list[dict[str, Any]](), dict[int, str]()
         for i, row in enumerate(rows):
             record: dict[str, Any] | str
@@ -93,7 +96,7 @@ class Envelope:
         return inner if self._kind == "connect" else self._changed(inner)
 
     def _changed(self, change: dict[str, Any]) -> dict[str, Any] | str:
-        """Return the record after a change, with the time of the change if it is the time of events."""
+        """Return the record after a change; add the time of the change if configured."""
         operation, after = change.get("op"), change.get("after")
         if operation not in _RECORDS:
             if isinstance(operation, str) and operation in _SKIPPED:

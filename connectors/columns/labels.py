@@ -16,7 +16,7 @@ logger = logging.getLogger("connectors")
 
 
 def label_of(text: str) -> int | str:
-    """Convert a label to int if it is the canonical form of one, so that labels stay distinct.
+    """Convert a label to int if that is reversible, so that labels stay distinct.
 
     Examples
     --------

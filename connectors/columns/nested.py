@@ -1,4 +1,4 @@
-"""Nested records as columns: objects become `a.b`, lists their length and declared statistics."""
+"""Nested records as columns: objects become `a.b`, lists their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATISTICS = ("length", "mean", "min", "max", "first", "last")
 
 
 def nested_options(options: Options) -> tuple[int, list[str]]:
-    """Return the options `flatten` and `lists`: the number of levels, and the statistics of lists."""
+    """Return the options `flatten`, a number of levels, and `lists`, the statistics."""
     return min(options.integer("flatten", MOST_LEVELS), MOST_LEVELS), options.several("lists", STATISTICS, ("length",))
 
 
@@ -81,7 +81,10 @@ class Flattening:
         self._keep(decided)
 
     def rows(self, rows: Iterable[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
-        """Flatten records. Those that cannot be flattened are added to `bad`, and are empty."""
+        """Flatten records.
+
+        A record that cannot be flattened is empty, and its reason is added to `bad`.
+        """
         flat = []
         for i, row in enumerate(rows):
             try:
@@ -106,7 +109,7 @@ class Flattening:
         return flat
 
     def _take_names(self, row: dict[str, Any], names: Sequence[str]) -> None:
-        """Register the names of a record that are not known yet, and warn of lists and of keys that look like data."""
+        """Register new names of a record; warn of lists, and of keys that look like data."""
         new = [name for name in names if name not in row or type(row[name]) in _NESTED]
         if len(self.known) + len(new) > MOST_NAMES:
             keys = _keys_of(new, {name: set(keys) for name, keys in self._keys.items()})
@@ -162,7 +165,7 @@ class Flattening:
 
 
 def _keys_of(names: Iterable[str], found: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Add the keys of nested objects by their names, as in ``a.b``, to those found before."""
+    """Add the keys of nested objects to those found before, by the object's name."""
     for name in names:
         prefix, _, key = name.rpartition(".")
         while prefix and key not in found.setdefault(prefix, set()):
@@ -172,7 +175,9 @@ def _keys_of(names: Iterable[str], found: dict[str, set[str]]) -> dict[str, set[
 
 
 def statistics(items: Sequence[Any], wanted: Collection[str]) -> dict[str, Any]:
-    """Return the wanted statistics of a list; those of numbers only if it contains no other values.
+    """Return the requested statistics of a list.
+
+    The mean, minimum and maximum are computed only for lists of numbers.
 
     Examples
     --------

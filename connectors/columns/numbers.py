@@ -1,4 +1,4 @@
-"""Text columns that contain numbers: detect their format and their missing-value markers."""
+"""Text columns that contain numbers: formats and markers of missing values."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class NumberColumns:
     def _choose(
         self, source: str | None, name: str, cells: Cells, found: list[Spelling], decimal: str | None
     ) -> Spelling | None:
-        """Return the only possible format, with the unit of the numbers, or None. Logs it once."""
+        """Return the format and unit of a column if there is only one choice; warn once."""
         if not found:
             return None
         as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
@@ -201,7 +201,7 @@ class NumberColumns:
         self.notices.say(notice)
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
-        """Warn of a categorical column in which more than half of the texts look like numbers."""
+        """Warn of a categorical column whose texts mostly look like numbers."""
         if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
         best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
@@ -215,7 +215,7 @@ class NumberColumns:
             self.notices.say(Notice.of(form, name, example=shown(example)))
 
     def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
-        """Return the decimal separator of the unambiguous numbers. Empty if there are both or neither."""
+        """Return the decimal separator of unambiguous numbers; empty if not unique."""
         sure = (one.spelling for one in self.spelled.values())
         found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
         cells = chain.from_iterable(columns.values())
@@ -285,7 +285,7 @@ class NumberColumns:
         return kind or None
 
     def _reader(self, name: str) -> Callable[[str], float]:
-        """Return the function that parses a cell of a column. It raises ValueError for other texts."""
+        """Return the function that parses a cell of a column, or raises ValueError."""
         return self.spelled[name].__getitem__ if name in self.spelled else number_of
 
     def number_or_text(self, name: str, cell: str) -> float | str | None:
@@ -297,7 +297,7 @@ class NumberColumns:
         return None if math.isnan(number) else number
 
     def count_text(self, name: str, cell: str) -> None:
-        """Count a rejected text. Log once which options read such texts if there are several."""
+        """Count a rejected text; if it repeats, log once which options read it."""
         self._rejected[name] += 1
         if self._rejected[name] == _LEAST_REPEATS:
             form = f"column {{name!r}}: texts such as {{text}} are no numbers, and their events are rejected: {WAYS}"
@@ -309,7 +309,10 @@ class NumberColumns:
         return name in self._open
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
-        """Parse cells in the number format of their column. Rows that are not numbers are added to `bad`."""
+        """Parse cells in the number format of their column.
+
+        The reason for each row that is not a number is added to `bad`.
+        """
         missing, spelled, read = self.missing(name), self.spelled.get(name), self._reader(name)
         if spelled is None and "_" not in "".join(cells):
             if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them

@@ -22,7 +22,7 @@ MOST_COLUMNS = 100_000
 
 @dataclass(slots=True)
 class Roles:
-    """Roles of named columns: label, key and time; all others are features unless ignored.
+    """Roles of named columns: label, key and time; the others are features.
 
     Also the missing-value markers, columns to hide if present, whether to read features at all, and the formats of
     times and numbers.

@@ -58,7 +58,7 @@ class Spelling:
     unit: str | None = None
 
     def plain(self, cell: str) -> str:
-        """Return the number in Python's format, or the cell unchanged if it does not match."""
+        """Return the number in Python's format, or the cell if it does not match."""
         found = _pattern(self.decimal, self.thousands).fullmatch(_signed(cell))
         if found is None:
             text = cell.strip()
@@ -82,7 +82,9 @@ class Spelling:
         return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
 
     def expression(self, cells: Sequence[str]) -> str:
-        """Return a Python expression that converts cells x to floats. Empty if it takes more than replacing characters.
+        """Return a Python expression that converts cells x to floats.
+
+        Returns an empty text if the conversion takes more than replacing characters.
 
         Examples
         --------
@@ -112,7 +114,7 @@ class Spelling:
 
 
 def are_numbers(cells: Sequence[str]) -> bool:
-    """Return whether all texts are numbers in one format, and not a few integer codes."""
+    """Return whether all texts are numbers in one format, other than integer codes."""
     if not cells or are_addresses(cells):
         return False
     if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
@@ -121,7 +123,9 @@ def are_numbers(cells: Sequence[str]) -> bool:
 
 
 def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
-    """Return a Python expression for each possible meaning of texts x, with its command-line options.
+    """Return a Python expression and command-line options for each meaning of texts.
+
+    The expressions convert a text `x` to a float.
 
     Parameters
     ----------
@@ -189,8 +193,9 @@ def declared(source: str, decimal: str | None, thousands: str | None) -> Spellin
 
 
 def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
-    """Return the formats that read most cells of a column, one per meaning; none if nearly all cells must be numbers
-    and are not.
+    """Return the formats that read the most cells of a column, one per meaning.
+
+    Returns no format unless one reads nearly all cells.
 
     Parameters
     ----------
@@ -231,7 +236,10 @@ def are_addresses(cells: Sequence[str]) -> bool:
 
 
 def look_alike(cells: Sequence[str]) -> bool:
-    """Return whether more than half of the texts of a column look like numbers, with one of a few texts beside them.
+    """Return whether most of the texts look like numbers with another text beside.
+
+    There may be only a few different texts beside the numbers. Identifiers that begin with letters and IP addresses do
+    not look like numbers.
 
     Identifiers that begin with letters and IP addresses do not.
     """
@@ -241,7 +249,7 @@ def look_alike(cells: Sequence[str]) -> bool:
 
 
 def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
-    """Return texts that mark missing values in a column of numbers, such as ``unknown``.
+    """Return texts that mark missing values in a numeric column, such as ``unknown``.
 
     There are at most two such texts. Each has no digits and occurs at least five times.
 
@@ -276,7 +284,7 @@ def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
 
 
 class SpelledNumbers(Memo):
-    """Dictionary of numbers by text. A text that is not a number raises a `ValueError`.
+    """Dictionary of numbers by text; raises `ValueError` for other texts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Batch columns stored in arrays, also those of pyarrow, and converted to Python lists on demand."""
+"""Batch columns stored as arrays and converted to Python lists on demand."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class TextColumns:
         self.types = {name: roles.types[name] for name in self._features if name in roles.types} | self.types
 
     def renamed(self, source: str, header: Header) -> TextColumns:
-        """Return the converter of a later file of the same stream, with the decisions and warnings so far.
+        """Return the converter of a later file, with all decisions and warnings so far.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class TextColumns:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the types of all features are known, so that the first rows of a later file need no inspection."""
+        """Whether all features have types, so that later files need no inspection."""
         return self._is_decided and all(name in self.types for name in self._features)
 
     @property
@@ -187,7 +187,7 @@ class TextColumns:
         self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
 
     def decide(self, source: str, columns: Mapping[str, Cells | NDArray[Any]], whole: bool) -> None:
-        """Infer undeclared types from the first cells; time units only if `whole` is true."""
+        """Infer undeclared types from the first cells, and time units if `whole` is true."""
         is_later, self._is_decided = self._is_decided, True
         with self.numbers.notices.together():
             self._decide_unnamed(source, columns)
@@ -218,7 +218,7 @@ class TextColumns:
                     warn_of_numbers(name, self.numbers.read(name, cells, {}), self.numbers.notices, cells)
 
     def _decide_unnamed(self, source: str, columns: Mapping[str, Any]) -> None:
-        """Ignore unnamed columns that are empty or contain the index of a pandas DataFrame."""
+        """Ignore unnamed columns that are empty or contain the index of a DataFrame."""
         empty, others = list[int](), list[int]()
         for name in self._unnamed:
             if name in self.types:  # decided by an earlier file
@@ -369,7 +369,7 @@ class TextColumns:
         return np.concatenate([before, self._mixed(name, cells[turn:])])
 
     def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
-        """Return the row from which a column is mixed, given the ascending rows of its texts."""
+        """Return the row from which a column is mixed, given the rows of its texts."""
         level, at = self.strays.pop(name, 0), 0
         for i in strays:
             level = max(0, level - (i - at)) + _PER_NUMBER

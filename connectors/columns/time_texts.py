@@ -36,7 +36,10 @@ _LONGEST = 40
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """Convert a datetime to milliseconds since 1970. A datetime without a time zone is UTC."""
+    """Convert a datetime to milliseconds since 1970.
+
+    A datetime without a time zone is UTC.
+    """
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return ((moment - _EPOCH) // _MICROSECOND + 500) // 1000
 
@@ -82,7 +85,7 @@ def time_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
 
 
 def dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
-    """Parse texts that are all ISO 8601 with dashes and in one time zone. None if they are not."""
+    """Parse ISO 8601 texts with dashes and a single time zone; None for other texts."""
     if not values or type(values[0]) is not str or values[0][4:5] != "-":
         return None
     try:
@@ -156,7 +159,7 @@ def is_of_time(name: object) -> bool:
 
 
 def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
-    """Compute `time_row` for an array of times. The columns are NaN where a time is missing."""
+    """Compute `time_row` for an array of times, with NaN for missing times."""
     days, rest = np.divmod(times, _DAY_MS)
     hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
     week = [2.0 * math.pi * day / 7.0 for day in range(7)]

@@ -153,7 +153,10 @@ class Times:
     def features(
         self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
     ) -> dict[str, NDArray[np.float64]]:
-        """Return hour and weekday of times, NaN where missing; rows that are not times are added to `bad`."""
+        """Return hour and weekday of times, NaN where missing.
+
+        The reason for each row that is not a time is added to `bad`.
+        """
         there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
         found: Bad = {}
         whole = len(there) == len(values)
@@ -252,8 +255,9 @@ class Times:
 
 
 class SingleTimes(Times):
-    """Parse each time on its own, for workers that see only a part of the stream. The number alone must determine its
-    unit.
+    """Parse each time on its own, for workers that see only a part of the stream.
+
+    The number alone must determine its unit.
     """
 
     def _unit(self, name: str, number: float) -> str:
@@ -277,7 +281,7 @@ def scaled(number: float, unit: str) -> int: ...
 @overload
 def scaled(number: NDArray[Any], unit: str) -> NDArray[np.int64]: ...
 def scaled(number: Any, unit: str) -> Any:
-    """Convert a number, or an array of numbers, in a unit to milliseconds, with halves rounded up.
+    """Convert numbers in a unit to milliseconds, with halves rounded up.
 
     Examples
     --------
@@ -299,7 +303,9 @@ def scaled(number: Any, unit: str) -> Any:
 
 
 def seconds_of(time: Any) -> float:
-    """Convert a number of seconds or a datetime to seconds since 1970. A datetime without a time zone is UTC.
+    """Convert a number of seconds or a datetime to seconds since 1970.
+
+    A datetime without a time zone is UTC.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Tables whose columns have types, and the sources of their rows: Parquet, Arrow and databases."""
+"""Tables with typed columns, and sources of their rows (Arrow, databases)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ SAMPLE = 1000
 
 
 class TypedColumns(TextColumns):
-    """Convert columns of a table. Numbers and booleans are numeric columns; times are features if declared.
+    """Convert the columns of a table with types to events.
+
+    Numbers and booleans are numeric columns; times are features if declared.
 
     Texts are categories, or numbers if their first thousand values are, as in CSV.
 
@@ -86,18 +88,24 @@ class TypedColumns(TextColumns):
 
     @abstractmethod
     def cells(self, name: str, column: Any, bad: Bad) -> Any:
-        """Return the values of a feature: an array of numbers, or a list of texts or times."""
+        """Return the values of a feature as an array of numbers, or a list of objects.
+
+        The objects are texts or times.
+        """
 
     @abstractmethod
     def plain(self, name: str, column: Any, bad: Bad) -> list[Any]:
         """Return values of built-in types."""
 
     def milliseconds(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Return times as milliseconds since 1970 and their validity mask. None for a column of another type."""
+        """Return times as milliseconds since 1970, and which of them are valid.
+
+        Returns None for a column of another type.
+        """
         return None
 
     def look_at(self, columns: Mapping[str, Any]) -> None:
-        """Decide by the first rows which columns of texts are numbers. Warn of counters and sentinels."""
+        """Infer from the first rows which text columns are numbers; warn of counters."""
         if not self.is_settled:
             self.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)
 
@@ -155,7 +163,7 @@ class TypedColumns(TextColumns):
 
 
 class RowSource(PrefetchSource):
-    """Base class of sources that count rows from 0 and convert them by `TypedColumns`.
+    """Base class of sources that count rows and convert them by `TypedColumns`.
 
     Attributes
     ----------
@@ -185,7 +193,7 @@ class RowSource(PrefetchSource):
 
     @property
     def _read_position(self) -> Position:
-        """Number of rows read, what identifies them, and the decisions about texts and times."""
+        """Number of rows read, version of the data, and decisions about texts and times."""
         return {"row": self._row} | self._mark | self._columns.decided
 
     @property

@@ -1,4 +1,4 @@
-"""Files of a source that names several: paths, globs and directories, in reading order."""
+"""Files of a source given by paths, globs and directories, in reading order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class ListedFile:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Keys and values of hive-partitioned folders such as ``dt=2026-01-01``. A missing value is empty."""
+        """Keys and values of hive-partitioned folders such as ``dt=2026-01-01``.
+
+        A missing value is an empty text.
+        """
         below = os.path.relpath(self.path, self.root) if os.path.isdir(self.root) else self.path
         pairs = map(_HIVE.fullmatch, below.split(os.sep)[:-1])
         found = {pair[1]: unquote(pair[2]) for pair in pairs if pair is not None}
@@ -58,7 +61,9 @@ class ListedFile:
 
 
 def is_several(path: str) -> bool:
-    """Return whether a path names several files: a directory, or a glob that is not the name of a file.
+    """Return whether a path names several files: a directory or a glob.
+
+    The name of an existing file is not a glob.
 
     A directory of an object store ends in a slash. Web addresses name one file.
 
@@ -88,7 +93,7 @@ def natural_key(path: str) -> tuple[Any, ...]:
 
 
 def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) -> list[ListedFile]:
-    """Return the files of paths, globs and directories, in reading order and each once.
+    """List the files of paths, globs and directories, in reading order and each once.
 
     Hidden files, files whose names begin with ``_``, and unfinished files are not part of globs and directories.
 
@@ -149,7 +154,7 @@ def _inside(root: str) -> Iterator[str]:
 
 
 def _listed_together(roots: Sequence[str]) -> dict[str, list[ListedFile]]:
-    """Return the files of URLs. Several are requested at a time, because servers take most of the time to respond."""
+    """List the files of URLs, with several requests at a time because they wait."""
     if not roots:
         return {}
     from concurrent.futures import ThreadPoolExecutor
@@ -188,7 +193,7 @@ def _is_in(path: str, outputs: Sequence[str]) -> bool:
 
 
 def _listed(path: str, root: str) -> ListedFile | None:
-    """Return a regular file. None if it was removed, or if a glob or directory contains something else."""
+    """Return a regular file, or None if it was removed or `root` has something else."""
     try:
         about = os.stat(path)
     except OSError as error:

@@ -145,7 +145,7 @@ class ManyFilesSource(PrefetchSource):
                 due = ended + max(_LOOK_S, _LOOK_PAUSES * (ended - began))
 
     def _rest_of_file(self) -> Iterator[Batch]:
-        """Yield the batches of the current file. The position of the last one is the end of the file."""
+        """Yield the batches of the current file; the last position is the end of it."""
         assert self._inner is not None
         assert self._current is not None
         held: Batch | None = None

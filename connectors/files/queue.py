@@ -18,7 +18,7 @@ from connectors.registry import connector_of
 
 
 class FileQueue:
-    """List the files of paths, globs and directories, and hand them out in reading order.
+    """List the files of paths, globs and directories, and return them in order.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class FileQueue:
                 self.left.append(file)
 
     def _ready(self, files: Sequence[ListedFile]) -> list[ListedFile]:
-        """Return the files that are complete, as far as known. All are, unless new files are awaited."""
+        """Return the files that are complete: all, unless new files are awaited."""
         latest = time.time() - self._min_age if self._min_age else math.inf
         for file in files:
             if file.modified > latest + 2 * self._min_age:  # or a clock was set back
@@ -145,7 +145,10 @@ class FileQueue:
         self._done_bytes += file.size
 
     def restore(self, done: Mapping[str, int], current: str | None) -> list[ListedFile]:
-        """Continue after the files in `done`, and within the current one. Return all files."""
+        """Continue after the files in `done`, and within the current one.
+
+        Returns all files.
+        """
         self.done = dict(done)
         files = self._listed() if self.follow else self._files
         for file in files:
@@ -160,7 +163,10 @@ class FileQueue:
         self._total_bytes = self._done_bytes + sum(file.size for file in self.left) + current
 
     def fraction(self, current: ListedFile | None, share: float) -> float | None:
-        """Return the fraction of bytes read, with a share of the current file. None if new files are awaited."""
+        """Return the fraction of bytes read, given the share of the current file.
+
+        Returns None if new files are awaited.
+        """
         if self.follow:
             return None
         done = self._done_bytes + (0 if current is None else current.size * share)

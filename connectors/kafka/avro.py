@@ -18,7 +18,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class AvroValues(JsonValues):
-    """Avro records with a schema from a file, with or without the prefix of a schema registry."""
+    """Avro records with a schema from a file, with or without a registry prefix."""
 
     def __init__(self, options: Options) -> None:
         path = options.text("schema")
@@ -68,7 +68,7 @@ def load_avro_schema(name: str, path: str) -> dict[str, Any]:
 
 
 def parse_avro(text: str, references: Mapping[str, str]) -> Any:
-    """Parse a schema whose references are given by name. Any exception says that it is invalid."""
+    """Parse a schema with its references, given by name; raises if it is invalid."""
     from fastavro.repository.base import AbstractSchemaRepository
 
     class Given(AbstractSchemaRepository):

@@ -91,7 +91,7 @@ def server_list(servers: str | Sequence[str], name: str) -> list[str]:
 
 
 def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the Kafka client; they override those in ``client=FILE.toml``.
+    """Return the options of the Kafka client; they override ``client=FILE.toml``.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
 
 
 def client_file(name: str, path: str | None) -> dict[str, Any]:
-    """Read client options from a TOML file, without those of a schema registry; empty if `path` is None.
+    """Read client options from a TOML file, without those of a schema registry.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def client_file(name: str, path: str | None) -> dict[str, Any]:
 
 
 def registry_options(name: str, path: str | None) -> dict[str, Any]:
-    """Read the options of a schema registry: the table `schema_registry` of a file as in `client_file`."""
+    """Read the table `schema_registry` of a client file."""
     found: dict[str, Any] = _toml(name, path).get(_REGISTRY, {})
     strange = sorted(set(found) - _REGISTRY_OPTIONS) if isinstance(found, dict) else [_REGISTRY]
     if strange:
@@ -173,7 +173,7 @@ def safe_name(servers: Sequence[str], topic: str) -> str:
 
 @contextlib.contextmanager
 def talking(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
-    """Convert client errors to ConnectorError, or UnreachableError if they are transient."""
+    """Convert client errors to ConnectorError, or UnreachableError if transient."""
     from kafka.errors import KafkaError
 
     try:
@@ -290,7 +290,7 @@ class Brokers:
     client: Mapping[str, Any]
 
     def open(self, kind: str, **settings: Any) -> Any:
-        """Create a client, such as KafkaConsumer, with the settings and those client options that it knows."""
+        """Create a client, such as KafkaConsumer, with the settings that it supports."""
         make = getattr(import_kafka(), kind)
         shared = {key: value for key, value in {**self.client, **settings}.items() if key in make.DEFAULT_CONFIG}
         return connect(self.name, self.servers, make, shared)
@@ -325,7 +325,10 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Partitions of a topic, and its id if known, which changes if the topic is recreated."""
+    """Partitions of a topic, and its id if known.
+
+    The id changes if the topic is deleted and created again.
+    """
 
     partitions: list[int]
     id: str | None

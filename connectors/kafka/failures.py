@@ -44,7 +44,7 @@ def kinds(error: BaseException) -> set[str]:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error is transient, such as an unavailable or starting broker."""
+    """Return whether an error is transient, such as an unavailable broker."""
     if isinstance(error, OSError):
         return isinstance(error, ConnectionError | TimeoutError) or error.errno in _NETWORK
     if isinstance(error, RuntimeError):
@@ -66,7 +66,7 @@ def _all_are(error: BaseException, some: set[str]) -> bool:
 
 
 class RetryTimeout:
-    """Wait and retry after transient errors, with occasional warnings, until a timeout.
+    """Wait after transient errors and retry until a timeout, with warnings.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Mark:
         return {tp.partition: found for tp, found in offsets.items() if tp.topic == self.topic and found.offset >= 0}
 
     def check_unmarked(self, read: Callable[[], dict[int, int]]) -> dict[int, int]:
-        """Return the mark; raise ConnectorError if a run without a checkpoint finds that of an earlier run."""
+        """Return the mark; a run without its checkpoint refuses one of an earlier run."""
         mark = read()
         if self._source is None or self._fresh or self._trust != "check":
             return mark
@@ -177,7 +177,7 @@ class Mark:
         return any(mark.get(p, 0) > offset for p, offset in self.committed.items())
 
     def loss(self, mark: Mapping[int, int]) -> str:
-        """Return an error message if the mark is behind the committed offsets, else an empty string."""
+        """Return an error message if the mark is behind the committed offsets, else ""."""
         behind = {p: offset for p, offset in self.committed.items() if mark.get(p, 0) < offset}
         return (
             behind

@@ -74,7 +74,7 @@ class Offsets:
         self.next |= end if from_end else begin
 
     def fetch(self, offsets: Mapping[int, int], keep: Sequence[int] = ()) -> None:
-        """Fetch partitions from these offsets, go on with those in `keep`, and stop fetching others."""
+        """Fetch partitions from offsets, continue those in `keep`, and stop all others."""
         self._fetched = {*offsets, *keep}
         with talking(self.name, "its partitions cannot be assigned"):
             self._consumer.assign([self.tp(partition) for partition in self.next if partition in self._fetched])
@@ -91,7 +91,7 @@ class Offsets:
         self._check(position, self.end)
 
     def skip_removed(self, error: ConnectorError) -> None:
-        """Move to existing offsets after the client reported that an offset does not exist."""
+        """Move to existing offsets if the client reported that an offset does not exist."""
         self.begin, end = self.ask("beginning_offsets", sorted(self.next)), self.ask("end_offsets", sorted(self.next))
         before = dict(self.next)
         self._check(before, end)
@@ -136,7 +136,7 @@ class Offsets:
         return max(highwater or 0, self.end.get(partition, 0), self.end_now.get(partition, 0))
 
     def stable_end(self, partition: int, seconds: float) -> float:
-        """Return the last stable offset of a partition that has delivered nothing for some seconds, else infinity."""
+        """Return the last stable offset of a stalled partition, else infinity."""
         if seconds < _STALLED_S:
             return float("inf")
         if time.monotonic() - self._stable_at > _STALLED_S:
@@ -172,7 +172,7 @@ class Lag:
         self._said = self._closed = False
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
-        """Commit offsets in the background; newer offsets replace those that wait for an earlier commit."""
+        """Commit offsets in the background; they replace offsets not yet committed."""
         self._waiting = offsets if self._group else {}
         self._advance()
 

@@ -1,4 +1,4 @@
-"""Transactional producer that can be abandoned at any time, and the largest records of its topics."""
+"""Transactional producer that can be abandoned, and the record limits of topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SizeLimits:
         self._most = int(brokers.client.get("max_request_size", 1 << 20)) - 1024
 
     def add(self, topic: str, size: int | None) -> None:
-        """Set the maximum of a topic, None if unknown; raise ConnectorError if no row fits."""
+        """Set the maximum of a topic, None if unknown; ConnectorError if no row fits."""
         self.by_topic[topic] = size = self._most if size is None else min(size, self._most)
         if size < _SMALLEST:
             what, option = f"the topic {topic!r} takes no record large enough for a row", "max.message.bytes"
@@ -104,7 +104,7 @@ Stretch = tuple[Any, Keys, Values, int]
 
 
 def stretches(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) -> Iterator[tuple[int, int]]:
-    """Split records into ranges of at most `most` bytes, with at least one record each."""
+    """Split records into ranges of at most `most` bytes, each of at least one record."""
     start, size = 0, _HEADER
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         more = len(value) + (len(key) if key else 0) + _OVERHEAD
@@ -128,7 +128,7 @@ def can_queue(producer: Any) -> bool:
 
 
 def queue(producer: Any, stretch: Stretch) -> Any:
-    """Queue records as one batch in the open transaction; return the future of the batch.
+    """Queue records as one batch of the transaction; return the future of the batch.
 
     `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
     1.5 to 2 times as fast if a whole batch joins the queue of the producer. There is no public interface for this.
@@ -155,7 +155,7 @@ def queue(producer: Any, stretch: Stretch) -> Any:
 
 
 def check_queued(producer: Any, future: Any) -> None:
-    """Wait for a batch that was queued; raise its error if the broker did not accept it."""
+    """Wait for a queued batch; raise its error if the broker did not accept it."""
     from kafka.errors import MessageSizeTooLargeError
 
     while not future.wait(_LOOK_S):

@@ -19,7 +19,7 @@ _MOST_INDICES = 100  # levels of nested message types
 
 
 def check_protobuf(name: str) -> None:
-    """Raise ConnectorError if protobuf is not installed; `name` is that of the stream."""
+    """Raise ConnectorError with the name of the stream if protobuf is not installed."""
     try:
         from google.protobuf import message_factory  # noqa: F401
     except ImportError as error:
@@ -28,7 +28,7 @@ def check_protobuf(name: str) -> None:
 
 
 def protobuf_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
-    """Return a function that reads values: the indices of the message type, then the message.
+    """Return a function that parses values: message indices, then the message.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def _add_standard(pool: Any, paths: set[str]) -> None:
 
 
 def _indices(value: bytes) -> tuple[list[int], int]:
-    """Return the indices of a message type, and where the message starts. They are zigzag numbers, as in Avro."""
+    """Return the zigzag-encoded indices of a message type, and the message's offset."""
     stream, read = io.BytesIO(value), import_avro().schemaless_reader
     try:
         count = read(stream, "long", None)

@@ -25,7 +25,7 @@ _SHOWN_PARTITIONS = 3  # in messages
 
 
 class TimeOrder:
-    """Merge partitions by timestamp; the earliest first record of any partition is next.
+    """Merge partitions by timestamp: the partition with the earliest record is next.
 
     For equal timestamps, the lower partition is first. The order within a partition is kept, whatever its timestamps.
     This equals a stable sort by the running maximum of each partition's timestamps. Many records are merged at once.
@@ -67,7 +67,7 @@ class TimeOrder:
         return [partition for partition, stretch in self._held.items() if not stretch.records]
 
     def take(self, ended: Collection[int]) -> list[Any]:
-        """Return the records whose order is final, without waiting for partitions in `ended`."""
+        """Return the records whose order is final, given the partitions that ended."""
         if any(partition not in ended for partition in self.lacking()):
             return []
         held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
@@ -98,7 +98,7 @@ class ArrivalOrder(TimeOrder):
 
 
 class _Stretch:
-    """Buffered records of one partition, with the running maximum of their timestamps.
+    """Buffered records of one partition, with the running maximum of the timestamps.
 
     The maximum stays valid after records were taken, because it exceeds that of all taken records.
     """
@@ -247,7 +247,7 @@ class Reader:
         return ended
 
     def _pass_over(self) -> None:
-        """Skip offsets without events, such as transaction markers, after all earlier records."""
+        """Skip offsets without events, such as transaction markers."""
         offsets = self._offsets
         for partition in self._order.lacking():
             reached = offsets.reached(partition)
@@ -257,7 +257,10 @@ class Reader:
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether a partition without held records has some, other than those of open transactions."""
+        """Whether a partition without buffered records has records to be fetched.
+
+        Records of open transactions do not count.
+        """
         ends = (
             (p, min(self._offsets.known_end(p), self._offsets.stable_end(p, math.inf))) for p in self._order.lacking()
         )

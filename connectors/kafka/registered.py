@@ -51,7 +51,7 @@ class RegistryValues(JsonValues):
         self._absent: dict[int, tuple[float, float, str]] = {}  # first and last request, and the reason
 
     def prepare(self, values: Sequence[bytes]) -> bool:
-        """Get the schemas of values. Return False if one that is unknown may still appear.
+        """Get the schemas of values; return False if an unknown one may still appear.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class RegistryValues(JsonValues):
             raise ValueError(f"schema id {number}: {error}") from error
 
     def _reader(self, number: int, schema: Schema) -> Read | str:
-        """Return the function that reads the values of a schema, or the reason why there is none."""
+        """Return the function that parses values of a schema, or why there is none."""
         if schema.kind == "JSON":
             return self._json
         if schema.kind not in ("AVRO", "PROTOBUF"):

@@ -217,7 +217,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _checked(name: str, url: str) -> str:
-    """Return a URL without a slash at the end. Raise ConnectorError if it is invalid, without its credentials."""
+    """Return a URL without trailing slash; errors do not show its credentials."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

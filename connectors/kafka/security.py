@@ -27,7 +27,7 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 class _Refused(Exception):
-    """Raised if a broker rejects the connection settings, with the option in question."""
+    """Raised if a broker rejects the connection settings; has the option to change."""
 
     def __init__(self, message: str, option: str) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ def _is_checked(mechanism: str) -> bool:
 
 
 def tls_context(name: str, options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Create the SSL context of the client; raise ConnectorError for an invalid option."""
+    """Create the SSL context of the client; ConnectorError for invalid options."""
     if options.get("ssl_context") is not None:
         given: ssl.SSLContext = options["ssl_context"]
         return given
@@ -210,7 +210,7 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
 
 
 def _spoken(server: str, protocol: str) -> str:
-    """Return the security protocol of a port, which is probably the one of the settings."""
+    """Return the security protocol of a port, trying the configured one first."""
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     is_tls, failure = protocol.endswith("SSL"), None
@@ -248,7 +248,7 @@ class _Garbled(Exception):
 
 @contextlib.contextmanager
 def _connected(server: str, context: ssl.SSLContext | None) -> Iterator[Ask]:
-    """Connect to a broker; yield a function that sends a request and returns the response."""
+    """Connect to a broker; yield a function that sends a request and returns a reply."""
     from kafka.errors import KafkaError
     from kafka.protocol.parser import KafkaProtocol
 
@@ -275,7 +275,7 @@ def _connected(server: str, context: ssl.SSLContext | None) -> Iterator[Ask]:
 
 
 def _offer(ask: Ask, mechanism: str) -> Any:
-    """Offer a SASL mechanism; the response has an error code and the supported mechanisms."""
+    """Offer a SASL mechanism; return an error code and the supported mechanisms."""
     from kafka.protocol.sasl import SaslHandshakeRequest
 
     return ask(SaslHandshakeRequest(mechanism=mechanism, version=1))

@@ -126,7 +126,9 @@ class WrittenRows:
 
 
 class KafkaSink(Sink):
-    """Write rows as JSON records in transactions; read_committed readers see each row once.
+    """Write rows as JSON records in transactions.
+
+    Consumers with ``isolation_level=read_committed`` read each row once.
 
     The column `key` is the record key, and None is null. Rows of a Kafka partition are written to the partition with
     this number, modulo the number of partitions. Events with one key therefore keep their partition and order. Other
@@ -263,7 +265,7 @@ class KafkaSink(Sink):
             self._check_keys([None])
 
     def _check_keys(self, keys: Sequence[bytes | None]) -> None:
-        """Raise ConnectorError for records without keys that a compacted topic does not take."""
+        """Raise ConnectorError if a compacted topic would get records without keys."""
         if self._is_compacted and None in keys:
             what = f"the topic {self.topic!r} is compacted (cleanup.policy) and takes no records without a key"
             raise ConnectorError(f"{self.name}: {what}: name another topic, or set cleanup.policy=delete", "compacted")
@@ -279,7 +281,10 @@ class KafkaSink(Sink):
         return self._transactions.mark.fresh_rows(columns["partition"], columns["offset"])
 
     def _exclude(self, keys: list[bytes | None], values: list[bytes]) -> set[int]:
-        """Reject records that are too large; return their indices, except those of shortened dead letters."""
+        """Reject records that are too large, and return their indices.
+
+        A dead letter is shortened and kept instead.
+        """
         excluded, largest = set(), self._transactions.limits.by_topic[self.topic]
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             size = len(value) + len(key or b"")

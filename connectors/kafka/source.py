@@ -173,7 +173,7 @@ class KafkaSource(Source):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all partitions were at their end, and idle for `max_idle`, at the last poll."""
+        """Whether all partitions were at their end and idle for `max_idle`."""
         return self._waited and self._reader.ended() >= self._offsets.next.keys()
 
     def seek(self, position: Position) -> None:
@@ -248,7 +248,7 @@ class KafkaSource(Source):
         return found
 
     def _watch_for_stall(self) -> None:
-        """Warn once if no event arrives for a long time although there is a lag, and stop after `broker_timeout`.
+        """Warn once of a stall: no event arrives despite a lag; fail after a timeout.
 
         The client repeats fetches that fail, without a limit and without a message.
         """

@@ -58,7 +58,7 @@ class SourceOptions:
         asked.finish()
 
     def fetch_limits(self, partitions: int) -> dict[str, Any]:
-        """Return the limits of fetches for this number of partitions, unless options set them."""
+        """Return limits of fetches for a number of partitions, overridden by options."""
         return {
             "fetch_max_bytes": max(_LEAST_FETCH, self.batch_bytes),
             "max_partition_fetch_bytes": max(_LEAST_FETCH, min(1 << 20, self.batch_bytes // max(1, partitions))),

@@ -35,7 +35,7 @@ _TOO_LARGE = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
 def _clock() -> float:
-    """Return seconds, including time in suspend, because brokers count it towards the timeout of a transaction."""
+    """Return seconds including suspend, which brokers count towards timeouts, too."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -223,7 +223,10 @@ class Transactions:
     # Repairs -----------------------------------------------------------------------------------------------------
 
     def _repair(self, error: Exception) -> bool:
-        """Replace a failed producer; return whether the transaction succeeded, else take its records back."""
+        """Replace a failed producer; return whether the transaction was committed.
+
+        If it was not, its records are taken back.
+        """
         if kinds(error) & _FENCED and self._is_replaced():
             raise _fenced(self, error)
         too_large = bool(kinds(error) & _TOO_LARGE)

@@ -67,7 +67,7 @@ class ValueFormat(ABC):
 
     @abstractmethod
     def _row(self, value: bytes) -> Any:
-        """Decode a value. Raise ValueError or csv.Error with the reason if it is malformed."""
+        """Decode a value; ValueError or csv.Error tells why it is malformed."""
 
     @abstractmethod
     def _events(self, rows: list[Any]) -> Events:
@@ -115,7 +115,7 @@ class JsonValues(ValueFormat):
         self.is_framed = self._prefix > 0
 
     def skip_tombstones(self, n: int) -> bool:
-        """Count the tombstones of change events; return False if tombstones are to be rejected."""
+        """Count tombstones of change events; return False if they are to be rejected."""
         if self._format.envelope is None:
             return False
         self._format.envelope.skipped[TOMBSTONES] += n
@@ -191,7 +191,7 @@ def _prefix_size(options: Options) -> int:
 
 
 def frame_hint(value: bytes) -> str:
-    """Return a hint if a value starts with the prefix of a schema registry, else an empty string."""
+    """Return a hint if a value starts with the prefix of a schema registry, else ""."""
     if value[:1] != b"\0" or len(value) < CONFLUENT:
         return ""
     schema = int.from_bytes(value[1:CONFLUENT], "big")
@@ -246,11 +246,11 @@ class Decoder:
         ).without(events.bad, events.skipped)
 
     def _shown(self, value: Any) -> Any:
-        """Return a value as text, the beginning of one that is too long, and None for none."""
+        """Return a value as text, shortened if it is too long, or None."""
         return None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
 
     def _oddity(self, record: Any) -> str:
-        """Return the reason for rejecting a record before its value is read, else an empty string."""
+        """Return the reason for rejecting a record before it is decoded, else ""."""
         value = record.value
         if value is None:
             return "a tombstone: a record without a value"

@@ -49,7 +49,7 @@ class FileSink(Sink):
         self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
 
     def check_replaced(self) -> None:
-        """Raise an error if the sink would replace a file that does not look like results."""
+        """Raise ConnectorError if the file to replace does not look like results."""
         if self._fresh and not self._overwrite:
             check_replaced(self.name)
 
@@ -71,7 +71,7 @@ class FileSink(Sink):
 
 
 class TextSink(FileSink):
-    """Append lines to a file, compressed if its suffix is that of a compression format.
+    """Append lines to a file, compressed as its suffix says.
 
     The constructor creates the file. Without `resume`, the first write or flush replaces an existing file. If the sink
     is closed before that, the file does not change.
@@ -245,7 +245,7 @@ def _open_standard_output() -> io.FileIO:
 
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
-    """Open a sink that writes lines to a file, to the parts of a directory, to an object or to a pipe."""
+    """Open a sink that writes lines to a file, directory of parts, object or pipe."""
     if "://" in path:
         from connectors.remote.sinks import RemoteTextSink, check_options
 

@@ -19,7 +19,7 @@ _FOLDERS = ("", "dt=*", os.path.join("dt=*", "hour=*"))
 
 
 class PartFiles:
-    """Files ``part-00000.csv``, ``part-00001.csv``, ... of a directory and its folders.
+    """Paths of the parts ``part-00000.csv``, ``part-00001.csv``, ... of a directory.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class Part:
 
 
 class PartsSink(FileSink):
-    """Base class of sinks that write ``part-00000.csv``, ``part-00001.csv``, ... of a directory.
+    """Base class of sinks that write ``part-00000.csv``, ... of a directory.
 
     A part has the suffix ``.inprogress`` until it is complete. With `partition_by`, each day or hour (UTC) of event
     time has a folder. Its part is complete when an event of the second next day or hour arrives; later events begin
@@ -154,7 +154,7 @@ class PartsSink(FileSink):
                 self._finish(folder)
 
     def _fitting(self, part: Part, rows: Results) -> tuple[int, Any]:
-        """Return the number of rows that fit in a part, at least one if it is empty, and their data."""
+        """Return how many rows fit in a part, one or more if it is empty, and their data."""
         n = int(min(len(next(iter(rows.values()))), self.most_rows - part.n_rows))
         room = self._most - part.size if self._most else math.inf
         size, data = self._measure(_rows(rows, 0, n))

@@ -1,4 +1,4 @@
-"""Result tables as lines of CSV or JSON, and files that look like results, which a later run may replace."""
+"""Result tables as lines of CSV or JSON, and detection of earlier results."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def is_replaceable(path: str) -> bool:
 
 
 def _is_void(path: str) -> bool:
-    """Return whether a compressed file contains nothing, as one of a run that was killed early."""
+    """Return whether a compressed file has no content, as after an early kill."""
     try:
         with contextlib.closing(open_bytes(path)) as stream:
             return stream.read(0.0) is None and (stream.damage is None or stream.damage.endswith("is truncated"))
@@ -159,7 +159,10 @@ def _names_of_part(path: str) -> list[list[str]]:
 
 
 def are_results(names: list[str]) -> bool:
-    """Return whether columns are those of predictions, joined results, requests, alarms or rejected events."""
+    """Return whether columns are those of a file of results.
+
+    Results are predictions, joined results, requests, alarms and rejected events.
+    """
     if names[:2] == ["reason", "raw"]:
         return True
     if names[-len(ALARM) :] == ALARM:
@@ -328,7 +331,10 @@ class JsonLines(LineWriter):
 
 
 def json_bytes(row: dict[str, Any]) -> bytes:
-    """Format a row as a JSON object. Values without a JSON form become text, and NaN becomes null."""
+    """Format a row as a JSON object.
+
+    Values without a JSON form become text, and NaN becomes null.
+    """
     try:
         return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
     except TypeError:  # integers beyond 64 bits and lone surrogates, which the slower json module supports

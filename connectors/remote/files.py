@@ -66,7 +66,9 @@ def attempt(name: str, request: Callable[[], T]) -> T:
 
 
 class RemoteFile(io.RawIOBase):
-    """A file on a server, as a binary file with random access. It must not change while it is read.
+    """Binary file on a server, with random access.
+
+    It must not change while it is read.
 
     Attributes
     ----------
@@ -110,7 +112,7 @@ class RemoteFile(io.RawIOBase):
 
     @abstractmethod
     def _fetch(self, start: int, n: int) -> bytes:
-        """Return up to n > 0 bytes from one request. Raise TransientError if it fails or ends early."""
+        """Return up to n > 0 bytes of one request; TransientError if it fails early."""
 
     def _check(self, version: str | None) -> None:
         """Raise ConnectorError if this is not the version that was opened."""

@@ -40,7 +40,7 @@ def check_options(url: str, options: Options) -> None:
 
 
 class RemoteTextSink(TextSink):
-    """One object, which appears when the sink is closed. Until then, its content is in a temporary local file.
+    """Write one object, uploaded from a temporary local file when the sink is closed.
 
     Objects cannot be extended. A run with a checkpoint is therefore refused.
     """
@@ -74,7 +74,7 @@ class RemoteTextSink(TextSink):
         return {}
 
     def close(self) -> None:
-        """Upload the object. If this fails, the error names the local file, which is kept."""
+        """Upload the object; if this fails, keep the local file and name it."""
         if self._file.closed:
             return
         with self._file:

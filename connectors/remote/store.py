@@ -36,7 +36,9 @@ _REFUSED = re.compile(
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path in it. Credentials are those of the environment, as in fsspec.
+    """Return the file system of a URL, and the path in it.
+
+    Credentials are those of the environment, as in fsspec.
 
     Raises
     ------
@@ -116,7 +118,7 @@ def _failure(url: str, error: Exception) -> Exception:
 
 
 def list_files(url: str) -> list[tuple[str, int, float]]:
-    """Return URL, size and time of the last modification of the files of a directory or glob.
+    """Return URL, size and modification time of the files of a directory or glob.
 
     Raises
     ------
@@ -140,7 +142,7 @@ def _modified(about: dict[str, Any]) -> float:
 
 
 class StoreFile(RemoteFile):
-    """A file of an object store, read in blocks. Its version is compared after each block."""
+    """File of an object store, read in blocks; its version is checked at each block."""
 
     block = 1 << 23
 

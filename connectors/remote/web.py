@@ -1,4 +1,4 @@
-"""Files of web servers (http and https), with ranges where the server supports them."""
+"""Files of web servers (http, https), read by ranges where servers support these."""
 
 from __future__ import annotations
 

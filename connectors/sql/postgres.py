@@ -1,4 +1,4 @@
-"""Source of a Postgres table or query, read as Arrow batches. Requires the extra `sql`."""
+"""Source of a Postgres table or query, read as Arrow batches (extra `sql`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ _PAGE_BYTES = str(1 << 22)
 
 
 def connect(url: str, options: Options, *, autocommit: bool = True) -> Any:
-    """Connect to a database with the options of libpq, which also reads ``~/.pgpass`` and ``PGPASSWORD``.
+    """Connect to a Postgres database.
+
+    Options are those of libpq, which also reads ``~/.pgpass`` and ``PGPASSWORD``.
 
     Raises
     ------
@@ -87,7 +89,9 @@ def working(name: str, place: str = "") -> Iterator[None]:
 
 
 class PostgresSource(SqlSource):
-    """Read a Postgres database; see `SqlSource`. Each query is one statement, whose rows are streamed.
+    """Read a Postgres database; see `SqlSource`.
+
+    Each query is one statement, whose rows are streamed.
 
     Numerics become 64-bit floats. Types without an equivalent in Arrow, such as enumerations and UUIDs, are read as
     texts.

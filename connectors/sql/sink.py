@@ -31,7 +31,10 @@ _KINDS = {
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a column: integer, float, flag, or text for labels, keys and nested values."""
+    """Return the kind of a column: integer, float, flag or text.
+
+    Labels, keys and nested values are text.
+    """
     return _KINDS.get(name, "text")
 
 
@@ -99,7 +102,7 @@ class SqlSink(Sink):
         """Insert rows."""
 
     def check_replaced(self) -> None:
-        """Raise an error if the sink would replace a table that does not look like results."""
+        """Raise ConnectorError if the table to replace does not look like results."""
         names = self._names
         if self._fresh and not self._overwrite and names and not (names[0] == NUMBER and are_results(names[1:])):
             raise foreign(self.name)
@@ -142,7 +145,7 @@ class SqlSink(Sink):
             self._held = HeldRows(held)
 
     def _replace(self, cursor: Any, names: list[str] | None) -> None:
-        """Delete the rows of an earlier run; replace its table if that has other columns and may be replaced."""
+        """Delete the rows of an earlier run; replace a table that has other columns."""
         if self._names is not None and names not in (None, self._names):
             if not self._overwrite:
                 raise self._differs(names or [])

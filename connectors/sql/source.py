@@ -51,7 +51,9 @@ def quoted(name: str, mark: str = '"') -> str:
 
 
 def split_table(text: str) -> list[str]:
-    """Return the parts of a table name with an optional schema; a part with dots is given in double quotes.
+    """Return the parts of a table name with an optional schema.
+
+    A part that contains dots is given in double quotes.
 
     Examples
     --------
@@ -75,7 +77,7 @@ def without_user(url: str) -> str:
 
 
 def path_of(url: str) -> str:
-    """Return the path of a URL such as ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+    """Return the path of a ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Examples
     --------
@@ -159,7 +161,7 @@ class SqlSource(RowSource):
         return f" ORDER BY {self._names(self._cursor)}" if self._cursor else ""
 
     def _after(self, values: Sequence[str]) -> str:
-        """Clause that selects the rows after values of the cursor, given in SQL; empty at the start."""
+        """Clause that selects the rows after values of the cursor; empty at the start."""
         if self._last is None:
             return ""
         return f" WHERE ({self._names(self._cursor)}) > ({', '.join(values)})"

@@ -67,7 +67,10 @@ class SqliteColumns(TypedColumns):
 
 
 class SqliteSource(SqlSource):
-    """Read an SQLite database; see `SqlSource`. With a cursor, it is not locked between two pages of rows."""
+    """Read an SQLite database; see `SqlSource`.
+
+    With a cursor, the database is not locked between two pages of rows.
+    """
 
     mark = "`"  # SQLite reads an unknown name in double quotes as a text
 

@@ -27,7 +27,7 @@ _BLOCK = 1000
 
 
 class Machine:
-    """Readings of eight sensors of a machine, with its state, "ok" or "worn", as the label.
+    """Readings of eight sensors of a machine, labelled "ok" or "worn".
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _MOST_CELLS = 1 << 21
 
 
 class ArffFormat(TextFormat):
-    """Attributes with their declared types. The last one is the label unless another is named."""
+    """Attributes with declared types; the last is the label unless one is named."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -131,7 +131,7 @@ class ArffFormat(TextFormat):
         return row
 
     def inspect(self, rows: Sequence[Any], whole: bool) -> None:
-        """Decide the types of string attributes and the units of times. All other types are declared."""
+        """Decide the types of string attributes, and the units of times."""
         super().inspect(rows, whole)
         self.columns.warn_of_counters(self._undeclared, self.columns.by_name(rows))
 
@@ -158,7 +158,10 @@ def _cells(line: str) -> list[str]:
 
 
 def _text(match: re.Match[str], first: int) -> str:
-    """Return the text of a match whose groups from `first` are single-quoted, double-quoted and plain text."""
+    """Return the unquoted text of a match; its groups start at number `first`.
+
+    They are the single-quoted, the double-quoted and the plain text.
+    """
     quoted = match[first] if match[first] is not None else match[first + 1]
     return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
 

@@ -1,4 +1,4 @@
-"""Fast CSV reader with pyarrow, for lines it reads exactly as the csv module does."""
+"""CSV parsing with pyarrow, for lines that it reads exactly as the csv module."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ArrowCells:
         """Whether pyarrow has been loaded to read lines."""
 
     def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
-        """Read the columns in `kinds`, by name; return None if Python must read the lines."""
+        """Return the columns in `kinds`, by name, or None if Python must read the lines."""
         self._n_lines += len(lines)
         if not (self._usable and kinds) or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
@@ -114,7 +114,7 @@ def _options(
 
 
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:
-    """Join lines, with newline as line end; return None if they contain marks or bad bytes."""
+    """Join lines with newlines; None if they contain marks or invalid UTF-8."""
     block = b"".join(lines)
     if any(mark in block for mark in marks) or block.startswith(codecs.BOM_UTF8):
         return None

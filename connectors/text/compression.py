@@ -1,4 +1,4 @@
-"""Compression formats of text files: gzip, bzip2, xz, zstd and lz4, and their decompressed content."""
+"""Compression formats of text files: gzip, bzip2, xz, zstd and lz4."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Codec:
 
 
 class _Pieces:
-    """Decompress one frame of gzip or zstd. The size of a piece limits what one call returns."""
+    """Decompress one frame of gzip or zstd in pieces of limited size."""
 
     eof, needs_input = False, True
     unused_data: bytes | None = b""
@@ -183,14 +183,17 @@ def codec_of_name(path: str) -> Codec | None:
 
 
 def uncompressed_name(path: str) -> str:
-    """Return a file name without the suffix of a compression format or of a ZIP archive."""
+    """Return a file name without the suffix of a compression format or ZIP archive."""
     suffixes = (ZIP_SUFFIX, *(codec.suffix for codec in CODECS))
     suffix = next((each for each in suffixes if path.lower().endswith(each)), "")
     return path[: len(path) - len(suffix)]
 
 
 def codec_of_bytes(head: bytes, path: str = "") -> Codec | None:
-    """Return the compression format of data by its first bytes, the one of the suffix first, or None."""
+    """Return the compression format of data by its first bytes, or None.
+
+    The format of the file's suffix is tried first.
+    """
     named = codec_of_name(path)
     return next((codec for codec in (named, *CODECS) if codec is not None and head.startswith(codec.magic)), None)
 
@@ -201,7 +204,9 @@ def may_be_compressed(head: bytes) -> bool:
 
 
 class Unpacked(Converted):
-    """Decompressed content of a stream with one or more frames (members) of one compression format.
+    """Decompressed content of a stream with one or more frames of one format.
+
+    Frames are also called members.
 
     A damaged stream ends at most `PIECE` compressed bytes before the damage.
 

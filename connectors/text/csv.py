@@ -60,7 +60,7 @@ class Dialect:
 
     @classmethod
     def of(cls, options: Options, delimiter: str, *, single: bool = False) -> Dialect:
-        """Create a dialect from options; a `single` record has no comments or skipped lines."""
+        """Create a dialect from options; a `single` record has no comment lines."""
         quote, given = options.text("quote", '"'), options.text("delimiter") or delimiter
         dialect = cls(
             {"tab": "\t", "\\t": "\t"}.get(given, given),
@@ -135,7 +135,7 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 class CsvFormat(TextFormat):
-    """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
+    """CSV with a header, or with names by option (`header=no`; else f1, f2, ...)."""
 
     def __init__(self, options: Options, delimiter: str) -> None:
         super().__init__(options)
@@ -209,7 +209,7 @@ class CsvFormat(TextFormat):
         return ["", *names] if [row[0] for row in rows] == ["1", "2"] else names
 
     def _hint(self, lines: Sequence[str]) -> str:
-        """Suggest where the header is, for example below a title. Empty if no line contains the required columns."""
+        """Suggest the line of the header if it is not the first one, else return ""."""
         asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
         first = next(self._first_rows(lines), [])
         if 2 * sum(map(is_number, first)) > len(first):
@@ -225,7 +225,7 @@ class CsvFormat(TextFormat):
             yield from self._dialect.reader(map(self._dialect.without_comment, lines[:_MOST_ABOVE]))
 
     def _check_delimiter(self, header: list[str]) -> None:
-        """Raise an error if a single name looks like several, unless the delimiter was given."""
+        """Raise an error if a single name looks like several, unless this was declared."""
         other = next((mark for mark in ";\t|," if mark in header[0]), None)
         if len(header) > 1 or other is None or self._chosen:
             return
@@ -302,14 +302,17 @@ class CsvFormat(TextFormat):
         return f"{len(row)} fields instead of {self._width}"
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """Parse lines without quotes with pyarrow, if it is installed and the file is long."""
+        """Parse lines without quotes with pyarrow if it is installed; else return None.
+
+        Short files are parsed by the csv module.
+        """
         cells = self._arrow.read(lines, self._all_names, self.columns.kinds)
         self.is_apart = self._arrow.is_in_use
         return None if cells is None else self.columns.take(cells, len(lines))
 
 
 def _tell_apart(names: list[str]) -> list[str]:
-    """Name unnamed columns after the first as pandas does; return all unnamed columns."""
+    """Name unnamed columns after the first one as pandas does; return all of them."""
     unnamed = [i for i, name in enumerate(names) if not name]
     for i in unnamed[1:]:
         names[i] = f"Unnamed: {i}"

@@ -41,7 +41,7 @@ class Records:
 
 
 class TextFormat(ABC):
-    """Base class of text formats, which find records in lines. Lines come without newlines.
+    """Base class of text formats, which find records in lines without newlines.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class TextFormat(ABC):
         self._source, self._is_first = options.name, True  # no other file was read before
 
     def next_file(self, source: str) -> None:
-        """Prepare for a later file with the same options. What was inferred about columns remains.
+        """Prepare for a later file with the same options, keeping what was inferred.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class TextFormat(ABC):
         self._source, self._is_first = source, False
 
     def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
-        """Use the columns of a header. Only the first file needs all columns of the roles."""
+        """Use the columns of a header; only the first file needs columns of all roles."""
         if self._is_first:
             self._roles.check(self._source, header.names)
             self.columns = TextColumns(header, self._roles, are_typed=are_typed)
@@ -123,7 +123,7 @@ class TextFormat(ABC):
         self.columns.inspect(self._source, rows, whole)
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
-        """Convert lines of UTF-8 with newlines, or return None if `records` must parse them.
+        """Convert lines of UTF-8 with newlines; None if `records` must parse them.
 
         The events equal those of `records` and `events`, many times faster.
 

@@ -57,7 +57,7 @@ class JsonFormat(TextFormat):
         self.columns = JsonColumns(options)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Return 0, because there is no header. Raise an error if an object spans several lines."""
+        """Return 0, because there is no header; refuse objects that span lines."""
         if lines and lines[0].strip() == "{":
             if len(lines) == 1 and not last:
                 return None
@@ -80,7 +80,10 @@ class JsonFormat(TextFormat):
 
 
 class JsonColumns(TextColumns):
-    """Convert objects. Names may differ between objects; null is missing; nested values are flattened."""
+    """Convert objects, whose names may differ; null is a missing value.
+
+    Nested values are flattened.
+    """
 
     def __init__(self, options: Options) -> None:
         super().__init__(Header([]), Roles.of(options), are_typed=True)
@@ -99,7 +102,7 @@ class JsonColumns(TextColumns):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Units of times, which texts are numbers or missing values, columns of nested fields, and what was skipped."""
+        """Decisions about times, texts and nested fields, and counts of skipped records."""
         found = super().decided
         if self.nested.known:
             found["nested"] = self.nested.decided
@@ -186,7 +189,10 @@ class JsonColumns(TextColumns):
             self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
-        """Check ignored and declared names. Long streams only cause a warning, because the name may appear later."""
+        """Check ignored and declared names; long streams only warn of unknown ones.
+
+        These may appear later.
+        """
         try:
             there = [*names, *self.nested.met]
             Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, there)
@@ -196,7 +202,7 @@ class JsonColumns(TextColumns):
             self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
 
     def _opened(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
-        """Return the records of the first objects, without those to skip. Warn of envelopes."""
+        """Return the first records, except skipped ones, and warn of envelopes."""
         if self.envelope is not None:
             return list(filter(None, self.envelope.unwrapped(rows, bad)[0]))
         if (kind := recognized(rows)) is not None:
@@ -219,7 +225,10 @@ class JsonColumns(TextColumns):
             ) from None
 
     def read(self, rows: Sequence[Any]) -> Events:
-        """Convert objects to events. Removes label, key, time and ignored fields from the objects."""
+        """Convert objects to events.
+
+        Removes label, key, time and ignored fields from the objects.
+        """
         bad: Bad = {}
         if not (self.numbers.is_sampled or self._roles.bare):
             self._check_live(self._opened(rows, {}))
@@ -247,7 +256,7 @@ class JsonColumns(TextColumns):
         return Events(self._cleaned(list(rows), bad), labels, key, times, bad)
 
     def _labels_of(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
-        """Return labels, None where missing. Rows whose label is invalid are added to `bad`."""
+        """Return labels, None where missing; add rows with invalid ones to `bad`."""
         kinds = set(map(type, labels))
         if kinds == {str}:
             return map(self._labels.__getitem__, labels)

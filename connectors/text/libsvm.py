@@ -45,7 +45,10 @@ class LibsvmFormat(TextFormat):
 
 
 class LibsvmColumns(TextColumns):
-    """Convert sparse rows. A ``#`` starts a comment. A line that starts with a pair has no label."""
+    """Convert sparse rows; a line that starts with a pair has no label.
+
+    A ``#`` starts a comment.
+    """
 
     def __init__(self, roles: Roles) -> None:
         super().__init__(Header([]), roles)
@@ -60,7 +63,7 @@ class LibsvmColumns(TextColumns):
         return True
 
     def read(self, rows: Sequence[Any]) -> Events:
-        """Parse all lines at once. If that fails, parse each line to find the invalid ones."""
+        """Parse all lines at once, or one by one if this fails, to find invalid ones."""
         try:
             return self._parsed(rows)
         except (ValueError, OverflowError):

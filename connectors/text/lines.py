@@ -81,7 +81,10 @@ class LineReader:
         del self._lines[:n]
 
     def decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
-        """Decode the next lines, without their newlines. Also return the reasons for damaged ones, by line."""
+        """Decode the next lines; return texts without newlines, and reasons by line.
+
+        The reasons are those of damaged lines.
+        """
         bad: dict[int, str] = {}
         try:
             texts = b"".join(lines).decode().removesuffix("\n").split("\n")
@@ -111,7 +114,9 @@ class LineReader:
         return f"not valid {codec}{hint}"
 
     def refuse_encoding(self, bad: Mapping[int, str], n: int) -> None:
-        """Refuse a stream if many of the next n lines have another encoding; single damaged lines are rejected later.
+        """Refuse a stream if many of the next n lines have another encoding.
+
+        Single damaged lines are rejected later.
 
         Raises
         ------

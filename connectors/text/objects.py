@@ -17,7 +17,9 @@ _BEYOND_INTEGERS = float(1 << 63)
 
 
 class JsonObjects:
-    """Parse objects with orjson. Integers beyond 64 bits, which orjson rounds, are parsed again.
+    """Parse objects with orjson; integers beyond 64 bits are parsed exactly.
+
+    orjson rounds such integers, so their texts are parsed again.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ class JsonObjects:
         return None if set(map(type, rows)) - {dict} or self._has_rounded(rows) else rows
 
     def _has_rounded(self, rows: Sequence[dict[str, Any]]) -> bool:
-        """Return whether a field that must be exact may be an integer of more than 64 bits."""
+        """Return whether an exact field may contain an integer of more than 64 bits."""
         inner = rows if self._envelope is None or not self._exact else list(map(self.inner, rows))
         for name in self._exact:
             values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
@@ -88,5 +90,5 @@ def _loads(text: str) -> Any:
 
 
 def _slow_loads(text: str) -> Any:
-    """Parse a text with the json module, which supports integers of any size, NaN and infinities."""
+    """Parse with the json module: integers of any size, NaN and infinities."""
     return json.loads(text, parse_constant=_CONSTANTS.get)

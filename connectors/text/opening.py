@@ -1,4 +1,4 @@
-"""Open files, pipes and URLs as byte streams; compression is detected by the first bytes."""
+"""Open files, pipes and URLs as byte streams, and detect compression."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_GROWING = "at_end=wait is for growing files of plain text"
 
 
 def open_bytes(path: str, *, follow: bool = False) -> ByteStream:
-    """Open a path as a byte stream: a file, a pipe, a device, ``-`` for stdin, or a URL of a remote file."""
+    """Open a path as a byte stream: a file, pipe, device, ``-`` for stdin, or a URL."""
     if follow and path == "-":
         raise ConnectorError(f"standard input: {_NOT_GROWING}", option="at_end")
     if "://" in path:
@@ -58,7 +58,9 @@ def opened(
     *,
     follow: bool = False,
 ) -> ByteStream:
-    """Open a file with random access by its first bytes; compression is detected whatever the name.
+    """Open a file with random access as a byte stream, decompressed if necessary.
+
+    Compression is detected by the first bytes, whatever the name.
 
     Parameters
     ----------
@@ -87,7 +89,9 @@ def opened(
 
 
 def _codec_of_head(path: str, head: bytes) -> Codec | None:
-    """Return the compression format of a file by its first bytes, or None; its package is loaded.
+    """Return the compression format of a file by its first bytes, or None.
+
+    Its package is loaded.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Source of all text formats: read lines of a file, growing file or pipe in batches."""
+"""Source of all text formats, which reads lines in batches."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TextSource(PrefetchSource):
         self._open(path)
 
     def _begin(self, least: int) -> bool:
-        """Read the header and inspect the first events. Return whether the header was complete."""
+        """Read the header and inspect the first events; False if it is incomplete."""
         reader = self._reader
         most = SAMPLE
         while True:
@@ -151,7 +151,7 @@ class TextSource(PrefetchSource):
         return self._batch(found, line)
 
     def _at_once(self, lines: list[bytes]) -> Batch | None:
-        """Parse lines with one record each at once. None if they must be parsed one by one."""
+        """Parse lines with one record each at once; None if this is not possible."""
         reader = self._reader
         if not self._sampled or reader.long or not 0 < len(lines) <= self._batch_size:
             return None
@@ -219,7 +219,7 @@ class TextSource(PrefetchSource):
 
     @property
     def _read_position(self) -> Position:
-        """Position to resume from: offset, line, decisions about columns and fingerprints of bytes read."""
+        """Position to resume from: offset, line, decisions and fingerprints of bytes."""
         version = {} if self._stream.version is None else {"version": self._stream.version}
         return self._reader.position | self._format.columns.decided | {"cut": self._cut} | version
 

@@ -71,7 +71,7 @@ def _run_command(arguments: list[str], started: float) -> int:
 
 
 def _age() -> float:
-    """Return seconds since the process started, if known. The time to the first prediction includes imports."""
+    """Return seconds since the process started, 0 if unknown, including imports."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))

@@ -1,4 +1,7 @@
-"""The commands and their options. The docstrings are the help: description, options and examples."""
+"""Commands and their options.
+
+The docstrings are the help: description, options and examples.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _HelpAll(argparse.Action):
 
 
 def build_parser(*, everything: bool = False) -> Parser:
-    """Build the parser of all commands, which also generates the documentation of the command line.
+    """Build the parser of all commands; the documentation is generated from it.
 
     The namespace contains only options that were given.
 
@@ -55,7 +55,7 @@ def build_parser(*, everything: bool = False) -> Parser:
 
 
 def parse(arguments: list[str]) -> Any:
-    """Parse the arguments into the options of a command; they override the configuration file."""
+    """Parse arguments into command options, which override the configuration file."""
     parser = build_parser()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
@@ -88,7 +88,7 @@ def parse(arguments: list[str]) -> Any:
 
 
 def _unrecognized(arguments: list[str], options: Any) -> str:
-    """Return the error message for arguments that a command does not take, with its option that was probably meant."""
+    """Return the error for unknown arguments, with the most similar option."""
     name = arguments[0].partition("=")[0]
     settings = options.takes if issubclass(options, RunConfig) else ()
     if name.startswith("--") and (new := new_name(name[2:], settings)) is not None:
@@ -120,7 +120,7 @@ def _add_command(commands: Any, name: str, options: Any, everything: bool) -> No
 
 
 def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], common: Any, everything: bool) -> None:
-    """Add the options and, for help, the settings that a class of the options declares."""
+    """Add the options that a class declares, and its settings for the help."""
     title, description, sections = _described(base)
     helps = _parameters(sections) | _parameters(_described(options)[2])
     kinds = options.kinds()
@@ -147,7 +147,7 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
 
 
 def _described(options: type) -> tuple[str, str, dict[str, str]]:
-    """Return the title, the description, and the sections of a class by their headings."""
+    """Return title, description and sections (by heading) of a class docstring."""
     text, name = inspect.getdoc(options) or "", options.__name__
     if not text or text.startswith(f"{name}("):  # no docstring, as with -OO
         text = name.removesuffix("Options")

@@ -88,7 +88,7 @@ def check(config: PerKey) -> None:
 
 
 def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
-    """Return the brokers, and the topic of each stream; refuse topics that do not fit."""
+    """Return the brokers and the topic of each stream; refuse unsuitable topics."""
     from connectors.kafka.clients import split_address
 
     brokers, found = "", dict[str, str]()
@@ -187,7 +187,7 @@ def _flattening(config: PerKey) -> Flattening:
 
 
 def _without_formats(record: logging.LogRecord) -> bool:
-    """Filter out messages of the engine about its state formats, which need no action."""
+    """Filter out engine messages about state formats, which need no action."""
     return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
@@ -220,7 +220,7 @@ def _connection(url: Url, brokers: str) -> Any:
 
 
 def _figures(started: list[Worker]) -> Iterator[Metric]:
-    """Yield Prometheus metrics of a started worker; Prometheus sums them over workers."""
+    """Yield Prometheus metrics of a started worker, to be summed over workers."""
     from streamsvm.run.prometheus import Metric
 
     compiling = "Seconds in which kernels were compiled."

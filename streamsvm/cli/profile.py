@@ -1,4 +1,4 @@
-"""``streamsvm profile``: write the distribution of each feature of a stream, with which later events are compared."""
+"""``streamsvm profile``: write the distributions of features as a reference."""
 
 from __future__ import annotations
 

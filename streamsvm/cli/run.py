@@ -100,7 +100,10 @@ def _rejects(report: Report) -> str:
 
 @contextlib.contextmanager
 def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
-    """End the run after the current batch, or at a deadline, on SIGINT or SIGTERM; a second signal kills it."""
+    """End the run after the current batch on SIGINT or SIGTERM, by a deadline.
+
+    A second signal kills the process.
+    """
 
     def handle(number: int, _: object) -> None:
         for each in _SIGNALS:

@@ -1,4 +1,4 @@
-"""``streamsvm watch``: serve a page of a run on another machine or from its checkpoints."""
+"""``streamsvm watch``: serve the page of a run, from its URL or checkpoints."""
 
 from __future__ import annotations
 

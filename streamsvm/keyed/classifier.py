@@ -151,7 +151,7 @@ class KeyedClassifier(KeyEvents):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Parameters of the model that the states of all keys must share, by name, as JSON values."""
+        """Model parameters that the states of all keys must share, as JSON values."""
         return dict(self._packer.settings)
 
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
@@ -190,7 +190,7 @@ class KeyedClassifier(KeyEvents):
         return answers, state
 
     def __call__(self, value: Mapping[Any, Any], state: Any) -> dict[str, Any]:
-        """Process one event with the keyed state of an engine, as a stateful function of Quix Streams.
+        """Process one event with an engine's keyed state, as Quix Streams calls it.
 
         Parameters
         ----------
@@ -209,7 +209,9 @@ class KeyedClassifier(KeyEvents):
         return answer
 
     def newest(self, state: bytes) -> int | None:
-        """Return the newest event time of a key, in milliseconds since 1970; None without event times.
+        """Return the newest event time of a key in milliseconds since 1970, or None.
+
+        It is None without event times.
 
         An engine can use it to remove the states of inactive keys.
 
@@ -249,7 +251,7 @@ class KeyedClassifier(KeyEvents):
         return self._times.of(str(self.time), event[self.time])
 
     def check_parent(self, events: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare the features of the first events with those that the parent has learned; warn if few are known.
+        """Compare the features of events with those of the parent; warn if few are known.
 
         Parameters
         ----------
@@ -276,7 +278,7 @@ def _milliseconds(name: str, value: timedelta | float | None) -> int | None:
 
 
 class LiveKeys:
-    """LRU cache of unpacked keys, which avoids unpacking and packing a state for every event.
+    """LRU cache of unpacked keys, to avoid unpacking and packing for every event.
 
     Parameters
     ----------
@@ -349,13 +351,13 @@ class LiveKeys:
         return [self.keyed.answer(found, event) for event in events]
 
     def flush(self) -> None:
-        """Save all keys that changed since their last save; call this before the engine commits."""
+        """Save all keys changed since their last save, before the engine commits."""
         for key, found in self._changed.items():
             self._save(key, self.keyed.pack(found))
         self._changed.clear()
 
     def drop(self, belongs: Callable[[Any], bool] | None = None) -> None:
-        """Remove keys without saving them, for example after a revoked partition or a failed transaction.
+        """Remove keys without saving, such as those of a revoked partition.
 
         Parameters
         ----------

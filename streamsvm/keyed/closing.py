@@ -14,7 +14,7 @@ logger = logging.getLogger("streamsvm.keyed")
 
 
 def bound_calls(consumer: Any, group: str, poll_s: float) -> None:
-    """Let a consumer close within `CLOSE_S`, even if its client does not, and return from a poll within `poll_s`.
+    """Let a consumer close within `CLOSE_S` and poll for at most `poll_s` seconds.
 
     librdkafka never closes a consumer after a fatal error, such as FENCED_INSTANCE_ID. The error would not be reported.
     While the engine restores states, it notices their end only after a poll without records, for which it waits 1 s.

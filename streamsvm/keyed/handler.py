@@ -1,4 +1,4 @@
-"""Records of a worker: predicts and learns events, learns delayed labels, and writes the results."""
+"""Handle records of a worker: predict and learn events and delayed labels."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def key_bytes(name: str, value: Any) -> bytes:
 
 
 def with_origin(value: Any, key: Any, timestamp: int, headers: Any) -> list[tuple[str, bytes]]:
-    """Return the headers of a repartitioned event: its origin and the time of its source record."""
+    """Return headers of a repartitioned event: origin and time of the source record."""
     context = message_context()
     return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset)), (RECORD_TIME, b"%d" % timestamp)]
 
@@ -73,7 +73,7 @@ def _header(headers: Iterable[tuple[str, bytes]] | None, name: str) -> bytes | N
 
 
 def origin_of(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | None:
-    """Return the source partition and offset of a repartitioned event; None for others."""
+    """Return source partition and offset of a repartitioned event, else None."""
     found = _header(headers, _ORIGIN)
     if found is None:
         return None
@@ -143,7 +143,7 @@ class Stream:
         return event if self.flattening is None or not is_nested else self.flattening.row(event)
 
     def take_key(self, event: dict[str, Any], key: bytes | None) -> bytes:
-        """Remove the key from an event and return it; the record key and the field must agree."""
+        """Remove the key from an event and return it; it must equal the record key."""
         own = event.pop(self.field, None)
         if own is None and key:  # repartitioned events without a key have an empty one
             return key
@@ -153,7 +153,7 @@ class Stream:
         return name
 
     def key_of(self, value: bytes) -> bytes:
-        """Return the key for repartitioning an event; it is empty for events without a valid key."""
+        """Return the key for repartitioning an event, empty if it has no valid key."""
         try:
             return key_bytes(self.field, self.event(value).get(self.field))
         except ValueError:
@@ -251,7 +251,7 @@ class Handler:
                     self._send(out, row, key, place[0])
 
     def check_labels(self) -> None:
-        """Warn if no event had a label; a worker does so after 1,000 events, and at its end if it had fewer."""
+        """Warn if no event had a label: after 1,000 events, or at the end."""
         if self._stream.labels is None and not self.labelled and 0 < self.events <= _RECENT:
             what = f"none of {self.events:,} events had a label: nothing was learned"
             logger.warning("kafka topic %s: %s (does --label name the right field?)", self._stream.topic, what)

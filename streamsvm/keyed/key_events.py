@@ -42,7 +42,10 @@ class Key:
 
 
 class KeyEvents:
-    """Base class that processes the events of unpacked keys, with the settings of a `KeyedClassifier`."""
+    """Base class that processes events of unpacked keys.
+
+    The settings are those of a `KeyedClassifier`.
+    """
 
     label: str
     ignore: tuple[Hashable, ...]

@@ -1,4 +1,4 @@
-"""States of keys that moved to another partition after partitions were added to a topic.
+"""States of keys that moved to another partition when partitions were added.
 
 The state of a key is stored with the partition of its events. When a topic gets more partitions, producers send many
 keys to another partition, and only producers know which. So each worker keeps a copy of the states of all partitions,
@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS places (partition INTEGER PRIMARY KEY, place INTEGER)
 
 
 class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
-    """Copy on disk of the states of all keys and partitions, as of the last read of the changelog.
+    """Copy on disk of the states of all keys, as last read from the changelog.
 
     Parameters
     ----------
@@ -121,7 +121,10 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return own if own is not None and self._rank(mine) >= self._rank(newest) else newest[3]
 
     def _rank(self, row: Any) -> tuple[int, int]:
-        """Sort key of states: number of increases in partitions, then time, because clocks of workers may differ."""
+        """Sort key of a state: number of partition increases before it, then its time.
+
+        The times alone are not sufficient, because clocks of workers differ.
+        """
         partition, written, processed, _ = row
         offsets = orjson.loads(processed or b"{}") or {}
         for i in range(len(self.growths), 0, -1):
@@ -133,7 +136,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return 0, written
 
     def catch_up(self) -> int:
-        """Read the records committed to the changelog since the last read; return their number."""
+        """Read records committed to the changelog since the last read; return a count."""
         left, begin = self._left()
         n, deadline = 0, time.monotonic() + _PATIENCE_S
         if left:
@@ -155,7 +158,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return n
 
     def _left(self) -> tuple[dict[int, int], dict[int, int]]:
-        """End offsets of the changelog partitions with unread records, and the offsets to resume from."""
+        """Return end and start offsets of changelog partitions with unread records."""
         n = partitions(self._app, self._changelog)
         ends = {p: end(self._client, self._changelog, p) for p in range(n)}
         with self._working():
@@ -167,7 +170,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         return {p: stop for p, stop in ends.items() if begin[p] < stop}, begin
 
     def _store(self, records: Sequence[Any]) -> None:
-        """Store the last record of each key, except records that another worker has already stored in this file."""
+        """Store the last record of each key, unless another worker has stored it."""
         with self._working(), self._db:  # commits, or rolls back
             self._db.execute("BEGIN IMMEDIATE")
             places = dict(self._db.execute("SELECT partition, place FROM places"))
@@ -192,7 +195,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
-        """Name the copy in errors, and remove a corrupt one, so that the next start reads the changelog again."""
+        """Add the path to errors, and remove a corrupt copy so that it is read again."""
         try:
             yield
         except sqlite3.Error as error:
@@ -203,7 +206,10 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             raise ConnectorError(what, "moved keys") from error
 
     def _open(self) -> sqlite3.Connection:
-        """Open the copy; a corrupt file is deleted, and its states are read from the changelog again."""
+        """Open the copy; replace a corrupt file by an empty one.
+
+        The states are then read from the changelog again.
+        """
         with self._working():
             db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
             try:
@@ -219,7 +225,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
 
 class Drained(Watch):
-    """Pauses new partitions until the group has processed all events from before they were added.
+    """Pauses new partitions until all events before their creation are processed.
 
     Otherwise a moved key would start there before it has learned its earlier events.
 

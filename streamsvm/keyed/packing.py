@@ -77,7 +77,7 @@ class KeyModel:
 
     @property
     def has_grown(self) -> bool:
-        """Whether the learner has columns, labels or left-out names that are not in the schema."""
+        """Whether the learner has names or labels that its schema lacks."""
         return self.schema.extent != self.learner.schema_size
 
 
@@ -148,7 +148,7 @@ class Packer:
         return self._load(self._nothing, self._nothing.snapshots.empty, b"")
 
     def blank(self) -> KeyModel:
-        """Return the learner that predicts for all untrained keys; call `ready` before learning."""
+        """Return the learner that predicts for untrained keys; see `ready` for learning."""
         return self._blank or self.begin()
 
     def ready(self, model: KeyModel, x: dict[Any, Any], label: Any) -> KeyModel:
@@ -218,7 +218,7 @@ class Packer:
         return [self._settings, model.schema.data, learner.counts(), memory]
 
     def give_back(self, model: KeyModel) -> None:
-        """Release a learner for use by other keys; changes since the last `pack` are lost.
+        """Release a learner for other keys, without changes since the last `pack`.
 
         Parameters
         ----------
@@ -251,7 +251,10 @@ class Packer:
         return found
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
-        """Schema after this first event; None unless it has only string names and numbers other than NaN."""
+        """Return the schema after a first event, None unless names and values are simple.
+
+        Names must be strings, and values numbers other than NaN.
+        """
         names, values = tuple(x), x.values()
         if type(label) not in _EXACT or not set(map(type, values)) <= {float, int} or math.isnan(sum(values)):
             return None

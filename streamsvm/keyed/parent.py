@@ -171,7 +171,7 @@ class Parent:
         return found
 
     def check_names(self, rows: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare the features of the first events with those that the parent has learned; warn if few are known.
+        """Compare features of events with those of the parent; warn if few are known.
 
         Parameters
         ----------

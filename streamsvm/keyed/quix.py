@@ -125,7 +125,7 @@ class _Topics(TopicManager):
 
 
 class Application(quixstreams.Application):
-    """Quix Streams application that processes each event exactly once, from the earliest event on.
+    """Quix Streams application with exactly-once processing from the first event on.
 
     It differs from `quixstreams.Application` in its defaults, and fixes two problems of version 3.28:
 
@@ -212,7 +212,9 @@ class Application(quixstreams.Application):
             self.stop()
 
     def _check_partitions(self) -> None:
-        """Stop if a topic has more partitions than at the start, because only a start enlarges the changelog.
+        """Stop if a topic has more partitions than at the start.
+
+        The changelog is enlarged only at a start.
 
         Workers without new partitions stop too, because keys may move to their partitions.
         """
@@ -284,7 +286,7 @@ class Application(quixstreams.Application):
             signal.signal(number, self._ended)
 
     def _ended(self, number: int, _: object) -> None:
-        """Stop after the current event with a checkpoint; a second signal kills the process."""
+        """Stop after the current event with a checkpoint; a second signal kills."""
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
         self.ended_by = number
@@ -298,7 +300,7 @@ def _ends(client: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], level
 
 
 class Live(BaseSink):
-    """Cache of the models of keys with events since the last checkpoint; the next checkpoint writes them.
+    """Cache of the models of keys that the next checkpoint of the engine writes.
 
     It is a sink only because the engine flushes sinks before it writes the state at a checkpoint. By default, the cache
     is emptied at every checkpoint. With `lasting`, the caller must call `drop` after a rebalance or a failed
@@ -335,11 +337,14 @@ class Live(BaseSink):
         return len(self._keys)
 
     def __call__(self, value: Any, key: Any, timestamp: int, headers: Any, state: State[Any, Any]) -> dict[str, Any]:
-        """Predict and learn an event, called by `sdf.apply(…, stateful=True, metadata=True)`."""
+        """Predict and learn an event, for ``sdf.apply(…, stateful=True, metadata=True)``."""
         return self.step(key, value, state)
 
     def step(self, key: Hashable, event: Mapping[str, Any], state: State[Any, Any]) -> dict[str, Any]:
-        """Predict and learn an event of a key; `state` is the engine's state of the key until the next checkpoint."""
+        """Predict and learn an event of a key with the engine's state of that key.
+
+        The state is used until the next checkpoint.
+        """
         place = message_context().partition, key
         self._states[place] = state  # the newest object has the newest event time
         return self._keys.step(place, (event,))[0]

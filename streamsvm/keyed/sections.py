@@ -1,4 +1,4 @@
-"""State of a key as bytes: a header with a checksum, the lengths of the sections, and the sections."""
+"""State of a key as bytes: header with checksum, section lengths, and sections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _START = _HEAD.size + _LENGTHS.size
 
 
 class KeyStateError(ArchiveError):
-    """Error for bytes that are not the state of a key, are corrupt, or are from another model or version."""
+    """Error for bytes that are no state of a key of this model and version."""
 
 
 def seal(sections: Sequence[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Queries to brokers about topics and a consumer group, and the topic of data that all its workers share."""
+"""Broker queries about topics and groups, and the topic of shared settings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def topic_settings(app: Application, topics: Sequence[str]) -> dict[str, dict[st
 
 
 def largest_records(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    """Return the maximum size of key and value of a record for each topic; the default if it is unknown."""
+    """Return the maximum record size of each topic, or the default if unknown.
+
+    It is the size of key and value together.
+    """
     most = dict.fromkeys(settings, _USUAL_BYTES)
     for topic, found in settings.items():
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -84,7 +87,7 @@ def largest_records(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]
 
 
 def check_letters(topic: str | None, settings: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse a compacted topic for dead letters, because it would keep only the last letter of each key."""
+    """Refuse a compacted topic for dead letters; it keeps only the last per key."""
     if topic is not None and "compact" in (settings[topic].get("cleanup.policy") or ""):
         what = "is compacted (cleanup.policy), which would remove all dead letters but the last of each key"
         todo = "name another topic, or set cleanup.policy=delete"
@@ -160,7 +163,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         raise NotImplementedError
 
     def _taken(self, client: Any, topic: str, ends: Mapping[int, int]) -> bool:
-        """Wait until the group has reached these end offsets; return False if the context ended before."""
+        """Wait for the group to reach offsets; return False if the context ended before."""
         left = dict(ends)
         while left := {p: stop for p, stop in left.items() if goes_on(client, topic, p, stop)}:
             if self._over.wait(_LOOK_S):
@@ -169,7 +172,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
 
 class Ending(Watch):
-    """Stops an application when its group has processed all records that existed at the start."""
+    """Stops an application when all records that existed at the start are processed."""
 
     def __init__(self, app: Application, topics: Sequence[str]) -> None:
         super().__init__(app)
@@ -188,7 +191,7 @@ class Ending(Watch):
 
 
 def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
-    """Refuse settings that differ from those of the group, which its first worker writes.
+    """Refuse settings that differ from those of the group, set by its first worker.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Label join of a key: events that wait for labels, and labels that arrived before their events."""
+"""Label join of a key: events waiting for labels, and labels that came first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker of a consumer group that predicts and learns a Kafka topic with one model per key, for the command line."""
+"""Worker of a consumer group with one model per key, for the command line."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Worker:
         return sdf
 
     def _send(self, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
-        """Write a record with the current time, because brokers delete or refuse records with old times.
+        """Write a record with the current time; brokers may refuse or delete old times.
 
         Events of one partition keep their order.
         """
@@ -150,7 +150,10 @@ class Worker:
             yield
 
     def _reason(self, error: Exception) -> Exception:
-        """Return why a record was refused, because later calls only say that the producer is in an erroneous state."""
+        """Return why a record was refused.
+
+        Later calls report only that the producer is in an erroneous state.
+        """
         try:
             self._producer.flush(0)
         except (KafkaException, QuixException) as refused:
@@ -199,7 +202,7 @@ class Worker:
 
 
 def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
-    """Return the number of unprocessed records of each assigned partition of some topics."""
+    """Return the number of unprocessed records of each assigned partition."""
     found: dict[int, int] = {}
     with contextlib.suppress(KafkaException, RuntimeError):  # not connected yet, or already closed
         for tp in consumer.assignment():
@@ -214,7 +217,24 @@ def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
 
 
 def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable[Any]) -> None:
-    """Check the first record of each partition: is any keyed by the field, and does the parent know its features?"""
+    """Check that the first records are keyed by the field and known to the parent.
+
+    Parameters
+    ----------
+    stream
+        The topic of events and the field of keys.
+    keyed
+        The classifier; its parent, if any, must know a feature.
+    records
+        First record of each partition.
+
+    Raises
+    ------
+    ConnectorError
+        If no record has the field, or none has it as its key.
+    FeatureMismatchError
+        If the parent knows no feature.
+    """
     is_keyed = has_field = stream.repartition
     has_parent = keyed.parent is not None
     events, reasons = [], []

@@ -1,4 +1,7 @@
-"""Feature drift and data quality of a stream, before labels arrive, with a stated rate of false alarms."""
+"""Feature drift and data quality of a stream, with a bounded false alarm rate.
+
+Labels are not needed.
+"""
 
 from __future__ import annotations
 

@@ -184,7 +184,10 @@ class Watches:
         return hits
 
     def changes(self) -> NDArray[np.int64]:
-        """Return watch, and blocks of the alarm and of the end, of the present changes and of those that just ended."""
+        """Return the present changes and those that just ended, one per row.
+
+        Columns are the watch and the blocks of the alarm and of the end.
+        """
         watches = np.flatnonzero(self.is_changed)
         lasting = np.stack([watches, self.raised[watches], np.full(len(watches), 1 << 60)], axis=1)
         return np.concatenate([self.ended, lasting])

@@ -217,14 +217,19 @@ def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Counts) -> 
 
 
 def count_odd(words: Words, relations: Ints) -> Counts:
-    """Count the events per block for which an odd number of bits is set, shape (n_blocks, n_relations, 1)."""
+    """Count events per block with an odd number of set bits per relation.
+
+    The counts have the shape (n_blocks, n_relations, 1).
+    """
     counts: Counts = np.empty((len(words), len(relations)), np.float32)
     compiled("count_relations")(words, relations, counts)
     return counts[:, :, None]
 
 
 def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int) -> Ints:
-    """Choose relations of two or three columns, shape (n_relations, 3): rows of words, the last one for none.
+    """Choose relations of two or three columns, as rows of words, -1 for none.
+
+    The shape is (n_relations, 3).
 
     Half of the room is for pairs of medians. The others are triples of medians, pairs of a median and a middle, and
     pairs of middles. If there are more, they are drawn at random.
@@ -253,7 +258,7 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
 
 
 def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str, Any]:
-    """Describe counts of a column over n events: mean and quantiles, or the most frequent values, and shares."""
+    """Describe counts of a column: mean and quantiles or frequent values, and shares."""
     if profile.kind == "empty":  # there is no type to compare with
         return {"missing": _share(counts[MISSING], n_events)}
     shares = {"missing": _share(counts[MISSING], n_events), "other_type": _share(counts[TYPE], n_events)}
@@ -286,7 +291,7 @@ def _numbers(profile: ColumnProfile, counts: Floats, present: float) -> dict[str
 
 
 def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) -> float:
-    """Return the quantile at a level within the bin that ends at cut `at`, by linear interpolation.
+    """Return a quantile in the bin that ends at cut `at`, by linear interpolation.
 
     Whole numbers, and columns of few different values, take the cut itself, because it is one of their values.
     """

@@ -1,4 +1,4 @@
-"""Two-sample tests of counts: exact conditional tail bounds, and the counts at which they reach a level.
+"""Two-sample tests of counts by exact conditional tail bounds.
 
 If a window and the reference are exchangeable, the count in the window, given the total of both, is hypergeometric. The
 hypergeometric distribution is log-concave, so a tail is at most its first term times a geometric series. The bound

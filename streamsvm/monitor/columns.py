@@ -1,4 +1,4 @@
-"""Columns of a stream: they learn their references, and are compared with them window by window."""
+"""Columns that learn their references and are compared with them by window."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Columns:
         self._set_limits(range(len(self)), range(len(self.relations)))
 
     def profile(self) -> Profile:
-        """Return the references; before the first one is complete, those of the events so far."""
+        """Return the references, or those of the events so far if none is complete."""
         known = tuple(p for p in self.profiles if p is not None and p.n_events)
         if not known:
             return self._profile_so_far()
@@ -175,7 +175,10 @@ class Columns:
         return min([self.tally.next_boundary(), self.relation_tally.next_boundary(), *firsts])
 
     def _take_part(self, numbers: Floats, texts: Mapping[int, Texts]) -> tuple[list[FeatureAlarm], int]:
-        """Take blocks during which no column changes its phase; return alarms and the number of events taken."""
+        """Take blocks in which no column changes its phase.
+
+        Returns alarms and the number of events taken.
+        """
         counts, words = count_blocks(self.bins, numbers, texts, self.previous)
         closing, of_relations = self.tally.close(counts), self.relation_tally.close(count_odd(words, self.relations))
         alarms: list[FeatureAlarm] = []
@@ -204,7 +207,7 @@ class Columns:
         return alarms, numbers.shape[1]
 
     def _add_examples(self, alarms: Sequence[FeatureAlarm], numbers: Floats, texts: Mapping[int, Texts]) -> None:
-        """Add the first values in the last block of a window that are unseen, or of another type."""
+        """Add examples of unseen values, or of another type, to their alarms."""
         for alarm in alarms:
             if alarm.kind not in ("unseen", "type"):
                 continue
@@ -241,7 +244,7 @@ class Columns:
             self._set_limits(ended, ended_relations)
 
     def _fit(self, c: int) -> None:
-        """Choose the bins of a column from its first values, and begin to count its reference."""
+        """Choose the bins of a column from its first values; begin its reference."""
         kept, name = self.first[c], list(self.names)[c]
         numbers, texts = join_cells(kept)
         profile = fit_bins(name, numbers, texts)
@@ -259,7 +262,7 @@ class Columns:
             self.tally.learn_row(c, counts[:, 0])
 
     def _begin_relations(self) -> None:
-        """Choose relations once, and begin the references of relations whose columns have bins."""
+        """Choose relations once, and begin references of those whose columns have bins."""
         found = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
         splits = [c for c, profile in found if profile.split >= 0]
         middles = {c for c, profile in found if profile.middle[0] >= 0}
@@ -337,7 +340,7 @@ class Columns:
 
     @property
     def log_levels(self) -> list[float]:
-        """Return the logarithm of the level of a test by scale; every test repeats after a quarter of its window."""
+        """Return the log level of a test by scale, given tests per quarter window."""
         n_tests = len(self.sizes) * (N_TESTS * self.n_budgeted + 2 * len(self.relations))
         steps = [self.sizes[0], *self.sizes[:-1]]
         return [math.log(min(self.false_alarms * step / n_tests, 0.01)) for step in steps]

@@ -1,4 +1,4 @@
-"""Comparison of windows with the references: alarms, and the current state of columns."""
+"""Comparison of windows with references: alarms and states of columns."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def _confirm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], s: in
 
 
 def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Floats:
-    """Bound the probabilities of counts of windows of scale s; counts of values are among the values present."""
+    """Bound the log probabilities of counts of windows of scale s.
+
+    Counts of values are taken among the values present.
+    """
     own, whole = profile.design[s, _GROUPS[:TOTAL]], profile.design[-1, _GROUPS[:TOTAL]]
     absent, absent_before = (np.array(of[..., MISSING] + of[..., TYPE])[..., None] for of in (counts, profile.counts))
     is_value = np.arange(TOTAL) < MISSING
@@ -196,7 +199,10 @@ def states(columns: Columns) -> list[ColumnState]:
 
 
 def changed_relations(columns: Columns) -> list[tuple[Any, ...]]:
-    """Return the columns of the relations that differ from their reference, the earliest of those that share two."""
+    """Return columns of relations that differ from the reference.
+
+    Of relations that share two columns, the earliest is returned.
+    """
     watches, members, found = columns.relation_watches, columns.relations >> 1, list[tuple[Any, ...]]()
     now = np.flatnonzero(watches.is_changed)
     for p in now[np.argsort(watches.raised[now], kind="stable")].tolist():

@@ -1,4 +1,4 @@
-"""Design effects: how much larger the variance of a count is than that of independent events.
+"""Design effects: variance of counts relative to independent events.
 
 Successive values of a sensor are alike, so a window of m values tells less than m independent ones. The effect of a
 window is estimated from the reference by batch means: the variance of its counts over the windows of the reference,
@@ -23,7 +23,7 @@ _CENTRAL = 0.05  # shares nearer to 0 or 1 do not enter the estimate of a group 
 def design_effects(
     sizes: Sequence[int], n_windows: Floats, sums: Floats, squares: Floats, groups: NDArray[np.int64]
 ) -> Floats:
-    """Return the design effect per scale and group, with that of the whole reference in the last row.
+    """Return the design effects by scale and group, those of the reference last.
 
     Estimates are raised by one standard error, and do not fall with the scale. Scales with fewer than eight windows
     continue the growth of the scales before; four suffice at the first scale.

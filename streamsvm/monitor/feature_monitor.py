@@ -222,7 +222,7 @@ class FeatureMonitor(Archived):
             self._open = [(rest, n_open - n)]
 
     def _take(self, parts: list[Part], at: int, n: int, n_open: int) -> int:
-        """Take blocks from `at`, up to the first one with new columns or a limit of memory; return their size."""
+        """Take blocks from `at` up to new columns or a memory limit; return their size."""
         if self.columns_given is not None and not len(self._columns):
             self._columns.add(self.columns_given)
         new = self._new_columns(parts, n_open)
@@ -243,7 +243,7 @@ class FeatureMonitor(Archived):
         return end - at
 
     def _new_columns(self, parts: list[Part], n_open: int) -> dict[Any, int]:
-        """Return the columns that are not monitored yet, with the place of their first value."""
+        """Return columns not monitored yet, with the position of their first value."""
         known, found, start = self._columns.names, dict[Any, int](), 0
         for columns, k in parts:
             for name, cells in columns.items():
@@ -282,11 +282,11 @@ class FeatureMonitor(Archived):
         return states(self._columns)
 
     def changed_relations(self) -> list[tuple[Any, ...]]:
-        """Return the relations that differ from their reference now, while none of their columns does."""
+        """Return relations that differ from the reference while their columns do not."""
         return changed_relations(self._columns)
 
     def profile(self) -> Profile:
-        """Return the references of all columns that have one, to save or to monitor another stream."""
+        """Return the references of all columns, to save or to monitor another stream."""
         return self._columns.profile()
 
     @property
@@ -333,7 +333,10 @@ class FeatureMonitor(Archived):
 
 
 def _slice(parts: list[Part], name: Any, start: int, end: int, out: Floats | None = None) -> Cells:
-    """Return the cells of a column from `start` to `end` of joined parts, with the numbers in `out`."""
+    """Return the cells of a column from `start` to `end` of concatenated parts.
+
+    The numbers are written to `out` if it is given.
+    """
     numbers = np.full(end - start, np.nan) if out is None else out
     texts: Texts | None = None
     at = 0

@@ -72,7 +72,7 @@ class ColumnProfile:
 
     @property
     def is_compared(self) -> bool:
-        """Whether the values are compared, and not only their formats, types and repeats, and missing ones."""
+        """Whether values are compared, besides formats, types, repeats and missing ones."""
         return self.is_stationary and self.kind != "time"
 
     def as_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ LEAST_EFFECTIVE = 16
 
 @dataclass(frozen=True, slots=True)
 class RelationProfile:
-    """How often an odd number of conditions about two or three columns holds in the reference.
+    """Share of reference events with an odd number of conditions on 2 or 3 columns.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _PART_CELLS = 1 << 18  # cells of rows that are converted at a time
 
 
 class Cells(NamedTuple):
-    """Cells of a column: numbers, NaN for other cells; and texts, None for other cells."""
+    """Numbers and texts of a column, NaN and None where the cell is of another kind."""
 
     numbers: Floats
     texts: Texts | None = None

@@ -43,7 +43,7 @@ def columns_state(columns: Columns) -> State:
 
 
 def restore_columns(columns: Columns, state: Saved) -> None:
-    """Restore columns in a new object; errors of damaged content are handled by the caller."""
+    """Restore columns in a new object; the caller handles errors of damaged content."""
     header, arrays = state
     columns.add(decode_label(name) for name in header["names"])
     columns.profiles = [None if one is None else ColumnProfile.from_dict(one, 0) for one in header["profiles"]]

@@ -53,7 +53,7 @@ class SlidingColumns(Columns):
         return alarms
 
     def _slide(self, new: Columns) -> None:
-        """Take the new references of columns, and of relations between them, that have learned since before."""
+        """Use the new references of columns and relations that were learned since."""
         began = self.block - self.n_blocks
         is_known = np.array([profile is not None and profile.n_events > 0 for profile in new.profiles], bool)
         columns = np.flatnonzero(is_known & (self.tally.learn_from <= began)).tolist()
@@ -78,7 +78,10 @@ class SlidingColumns(Columns):
             self._set_limits(range(len(self)), range(len(self.relations)))
 
     def _successor(self) -> Columns:
-        """Return columns that learn references from the current block on, with the same bounds of false alarms."""
+        """Return columns that learn references from the current block on.
+
+        The bounds of false alarms remain.
+        """
         new = Columns(self.n_blocks * BLOCK, False, self.false_alarms, self.seed)
         new.tally.n_blocks = new.relation_tally.n_blocks = self.block
         new.add(self.names)

@@ -1,4 +1,4 @@
-"""Counts of events in windows of several sizes, their moments in the reference, and the limits of the tests.
+"""Counts of events in windows of several sizes, and the limits of tests.
 
 Every row of a tally has counts per block of `BLOCK` events. A window of scale s covers the last 4^s blocks; it moves by
 a quarter of its size.
@@ -22,7 +22,10 @@ _NEVER = 1 << 60
 
 
 def window_sizes(n_events: int) -> list[int]:
-    """Return the sizes of windows in events, at most half of the reference and 2^22, so that counts are exact."""
+    """Return window sizes in events, limited so that float counts are exact.
+
+    The largest is at most half of the reference.
+    """
     sizes = [BLOCK]
     while sizes[-1] * RATIO * 2 <= min(n_events, 1 << 23):
         sizes.append(sizes[-1] * RATIO)
@@ -230,7 +233,7 @@ class Tally:
             self.low[s, rows], self.high[s, rows] = limits
 
     def beyond(self, closing: Closing) -> list[NDArray[np.bool_]]:
-        """Return which counts exceed their limits by scale, without windows that reach the reference."""
+        """Return which counts exceed limits, except in windows that reach the reference."""
         found = [np.zeros(windows.counts.shape, bool) for windows in closing.windows]
         for s, windows in enumerate(closing.windows if closing.exceeds else ()):
             found[s] |= (windows.counts > self.high[s][:, None]) | (windows.counts < self.low[s][:, None])

@@ -1,4 +1,4 @@
-"""Runs: predict every event of a stream before learning it, measure, write results and save checkpoints."""
+"""Runs: predict each event before learning it, measure, write and save."""
 
 from __future__ import annotations
 

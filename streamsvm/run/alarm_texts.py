@@ -95,7 +95,7 @@ def line(alarm: Mapping[str, Any]) -> str:
 
 
 def following_drop(alarm: Mapping[str, Any], drops: Sequence[AccuracyDrop]) -> AccuracyDrop | None:
-    """Return the first accuracy drop detected within 10,000 labels of events after a change; None without one.
+    """Return the first accuracy drop within 10,000 labels after a change, else None.
 
     Parameters
     ----------

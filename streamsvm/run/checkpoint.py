@@ -60,7 +60,7 @@ class Snapshot:
 
 
 class Checkpoint:
-    """Directory with the last snapshot of a run, locked by one process as a context manager.
+    """Directory with the last snapshot of a run; a context manager that locks it.
 
     Parameters
     ----------
@@ -114,7 +114,10 @@ class Checkpoint:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last snapshot; None without one. Changes of the system clock do not affect it."""
+        """Seconds since the last snapshot, None without one.
+
+        Changes of the system clock do not affect it.
+        """
         if self._written is not None:
             return time.monotonic() - self._written
         return None if self.written_at is None else max(0.0, time.time() - self.written_at)  # of another process
@@ -226,7 +229,10 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
-    """Return a locked file, created if absent, or None if it is locked; closing the file unlocks it."""
+    """Lock and return a file, created if absent; return None if it is locked.
+
+    Closing the file unlocks it.
+    """
     while True:
         file = open(path, "ab")  # noqa: SIM115 - the caller closes it
         try:
@@ -245,7 +251,7 @@ def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
 
 @contextlib.contextmanager
 def held(option: str, path: str) -> Iterator[None]:
-    """Prevent other runs from writing a file or directory of results, by a lock file that is removed at the end.
+    """Prevent other runs from writing a file or directory of results.
 
     The lock is a separate file, because results may be created later or moved into place. If it cannot be created, for
     example in a read-only directory or on a file system without locks, there is no lock.

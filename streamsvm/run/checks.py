@@ -185,7 +185,7 @@ def _check_partitions(config: RunConfig) -> None:
 
 
 def check_distinct(config: RunConfig) -> None:
-    """Refuse to overwrite an input, or to write one file twice, also under different names."""
+    """Refuse to overwrite an input, or to write a file twice, also by other names."""
     used = {
         "--model": config.saved_model,
         "--config": config.config,
@@ -209,7 +209,7 @@ def check_distinct(config: RunConfig) -> None:
 
 
 def _places(path: str, descriptor: int) -> set[Any]:
-    """Return identifiers of a file: its full name, and its device and inode if it exists."""
+    """Return identifiers of a file: its full name, or its device and inode, or both."""
     if path == "-":
         found = os.fstat(descriptor)  # a terminal may be both read and written
         return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
@@ -224,7 +224,7 @@ def _places(path: str, descriptor: int) -> set[Any]:
 
 
 def _check_overwriting(config: RunConfig) -> None:
-    """Refuse to replace unknown files without `overwrite`; sinks check their own files."""
+    """Refuse to replace unknown files without `overwrite`, except files of sinks."""
     recognised: dict[str, Callable[[str], bool]] = {"save": is_saved_model, "summary": is_summary, "plot": is_picture}
     for name, is_own in recognised.items():
         path = getattr(config, name)

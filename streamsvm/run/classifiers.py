@@ -17,7 +17,7 @@ _LONGEST = 4096  # characters of a parameter that is a string
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
-    """Build a classifier of this package by short name, or any River classifier by dotted path.
+    """Build a classifier of this package by its name, or one of River by its path.
 
     A parameter that is an estimator is given as a table with its `name` and its own parameters.
 
@@ -102,7 +102,9 @@ def _solver(name: str) -> Any:
 
 
 def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Parse parameters such as ``n_faces=10``; values are TOML or Python literals, or else strings.
+    """Parse parameters such as ``n_faces=10``.
+
+    Values are TOML or Python literals, or else strings.
 
     A dotted path names a class; ``name.parameter=value`` sets the parameters of that class. Parameters override those
     of `base`.
@@ -128,7 +130,10 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
 
 
 def parse_value(text: str) -> Any:
-    """Parse a Boolean, a Python literal, the path of a class (as a table with its name), or else a string."""
+    """Parse a Boolean, a Python literal, the path of a class, or else a string.
+
+    The path of a class becomes a table with its name.
+    """
     try:
         return text == "true" if text in ("true", "false") else ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:

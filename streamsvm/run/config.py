@@ -97,7 +97,7 @@ class Url(str):
 
     @property
     def is_file(self) -> bool:
-        """Whether it consists of files, which, unlike a pipe or broker, may be read twice."""
+        """Whether it consists of files, which may be read twice, unlike pipes and topics."""
         regular = [os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path) for path in self.paths]
         return self.kind is self.table is None and self.path != "-" and all(regular)
 
@@ -231,7 +231,10 @@ class RunConfig(
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Options that a checkpoint must match. Credentials may change and are not stored."""
+        """Options that a checkpoint must match.
+
+        Credentials are not stored, because they may change.
+        """
         source = self.urls["source"]
         options = {name: getattr(self, name) for name in STREAM_OPTIONS if getattr(self, name) is not None}
         options |= source.query
@@ -245,7 +248,7 @@ class RunConfig(
 
     @property
     def _reference(self) -> str:
-        """The reference of the monitor: a number of events, or the name and the hash of a file."""
+        """Reference of the monitor: a number of events, or the name and hash of a file."""
         given = DEFAULT_REFERENCE if self.reference is None else self.reference
         if not isinstance(given, str):
             return f"{given} events"

@@ -1,4 +1,4 @@
-"""Counts over a stream of any length in bounded memory: over time, and by the probability of each class.
+"""Counts over a stream of any length, in bounded memory.
 
 Measures of ranking are computed from histograms of the probability of a class, in bins of equal width of its log-odds.
 The error of the areas is at most half of the ties within bins, see `Ranking.error`.
@@ -27,7 +27,9 @@ _BUCKETS, _FIRST_BUCKETS = 1024, 32
 
 
 class Curve(Stateful):
-    """Counts over time, in at most 1024 buckets of equal width; when all are used, neighbours are merged.
+    """Counts over time in at most 1024 buckets of equal width.
+
+    Neighbouring buckets are merged when all are used.
 
     Parameters
     ----------
@@ -85,7 +87,10 @@ class Curve(Stateful):
         return totals
 
     def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return means over a sliding window of `width_of(window)` events: ends of the windows, and a row for each."""
+        """Return means over a sliding window of `width_of(window)` events.
+
+        Returns the ends of the windows, and a row of means for each.
+        """
         ends, sums = self.sums(window)
         return ends, sums / self.width_of(window)
 
@@ -98,7 +103,7 @@ class Curve(Stateful):
         return ends * self.width, sums[ends] - sums[ends - span]
 
     def width_of(self, window: int) -> int:
-        """Return the number of events in a window of about `window`, a multiple of the bucket width."""
+        """Return the multiple of the bucket width that is nearest to a window size."""
         return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width
 
     def is_valid(self) -> bool:
@@ -107,7 +112,7 @@ class Curve(Stateful):
 
 
 class Ranking(Stateful):
-    """Histograms of the probability of each class, for events of the class and others.
+    """Histograms of the probability of each class, for events with and without it.
 
     Parameters
     ----------
@@ -130,7 +135,7 @@ class Ranking(Stateful):
         self.counts = np.zeros((3, 0, 2, _STEPS), np.int64)  # all events, the previous window, and the current one
 
     def add(self, truth: Ints, proba: Floats) -> None:
-        """Add events: class numbers, and probabilities of all classes, shape (n, n_classes)."""
+        """Add events: class numbers, and probabilities of shape (n, n_classes)."""
         self.n_classes = max(self.n_classes, proba.shape[1], int(truth.max(initial=-1)) + 1)
         known = self.counts.shape[1]
         if self.n_classes > MOST_RANKED:
@@ -156,7 +161,7 @@ class Ranking(Stateful):
                 self.counts[1], self.counts[2] = self.counts[2], 0
 
     def _split(self, c: int, part: slice) -> tuple[Ints, Ints]:
-        """Return the numbers of events of class c and of others in each bin, the most probable first."""
+        """Return the numbers of events of class c and others by descending probability."""
         if c >= self.counts.shape[1]:
             return np.zeros(_STEPS, np.int64), np.zeros(_STEPS, np.int64)
         others, own = self.counts[part, c].sum(axis=0)[:, ::-1]
@@ -183,7 +188,7 @@ class Ranking(Stateful):
         return float((own[used] * np.cumsum(own)[used] / alarms[used]).sum()) / n if n else math.nan
 
     def recall_at(self, c: int, share: float, part: slice = ALL) -> float:
-        """Return the recall of class c if the given share of most probable events have an alarm."""
+        """Return the recall of class c if a share of the most probable events is alarmed."""
         own, others = self._split(c, part)
         n, total = int(own.sum()), int((own + others).sum())
         if not n:

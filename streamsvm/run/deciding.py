@@ -72,7 +72,7 @@ class RunDecisions(Decisions):
         return replace(answers, decided=decided), self._judged(decided, answers.batch.labels, classes)
 
     def of_joined(self, joined: Matches, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
-        """Return values to measure of joined events, from their stored predictions and decisions."""
+        """Return measured values of joined events, by stored predictions and decisions."""
         proba, decided = self.unpacked([joined.stored[i] for i in which], len(classes))
         decided.weights = joined.weights[which]
         return {"proba": proba} | self._judged(decided, [joined.labels[i] for i in which], classes)
@@ -129,7 +129,9 @@ def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probabilities of two classes from that of the predicted one; NaN without a prediction.
+    """Return probabilities of two classes from that of the predicted one.
+
+    They are NaN without a prediction.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Drift detection by significant accuracy drops at every time scale, for any model.
+"""Detection of significant accuracy drops at all time scales, for any model.
 
 Hits are counted in blocks, and blocks in an exponential histogram as in ADWIN (Bifet and Gavalda, 2007) with O(log n)
 memory. Rates before and after a split are compared by a likelihood ratio test.
@@ -31,7 +31,7 @@ _MOST = 256  # greatest number of stored drops
 
 
 class AccuracyDrop(NamedTuple):
-    """An accuracy drop: number of judged events at detection, and accuracies before and after."""
+    """Number of judged events when a drop was detected, and accuracies around it."""
 
     judged: int
     before: float
@@ -104,7 +104,7 @@ class AccuracyDrops(Stateful):
         return found
 
     def _take(self, hits: int) -> None:
-        """Add a block to the histogram, and test splits next to changed buckets, about 10 on average."""
+        """Add a block, and test the splits next to changed buckets, about 10 on average."""
         if self._previous >= 0:
             total = hits + self._previous
             expected = total * (2 * _BLOCK - total) / (4.0 * _BLOCK)
@@ -129,7 +129,10 @@ class AccuracyDrops(Stateful):
             level = len(self._levels)
 
     def _cut(self, n_levels: int) -> bool:
-        """Drop the events before the first split at which rates differ; return whether there was one."""
+        """Drop events before the first split with different rates, if there is one.
+
+        Returns whether there was such a split.
+        """
         all_hits, n = sum(map(sum, self._levels)), self._blocks * _BLOCK
         limit = self._limit()
         recent_hits = recent_n = 0
@@ -148,7 +151,7 @@ class AccuracyDrops(Stateful):
         return False
 
     def _limit(self) -> float:
-        """Return the critical value of the log likelihood ratio for the tests of the next block."""
+        """Return the critical value of the log likelihood ratio for the next tests."""
         j = self._tests + len(self._levels) * (_BUCKETS + 1) + 1
         level = math.log(4.0 * 2.5 * (j + 1) * math.log(j + 1) ** 2 / ALPHA)
         x = level + math.log(level)
@@ -195,7 +198,7 @@ class AccuracyDrops(Stateful):
 
 
 def is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) -> bool:
-    """Return whether the log likelihood ratio of two rates against one exceeds a limit.
+    """Return whether the log likelihood ratio of two rates exceeds a limit.
 
     The ratio is at most Pearson's statistic, because KL(p, q) <= (p - q)^2 / (q (1 - q)). Testing this bound first
     avoids most logarithms.

@@ -39,7 +39,10 @@ def writing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(before: str = "", after: str = "") -> Iterator[None]:
-    """Raise errors of connectors, except unreachable brokers, as errors of the settings, with text before and after."""
+    """Raise connector errors, except unreachable brokers, as errors of settings.
+
+    `before` and `after` enclose the message.
+    """
     try:
         yield
     except UnreachableError:

@@ -30,7 +30,17 @@ _SETTLED = 1_000  # labels of events after a change that end the doubt about it
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """An estimate: number of predictions, accuracy, its error, and by how much changed features lower the accuracy."""
+    """Estimated accuracy of predictions without labels.
+
+    Parameters
+    ----------
+    events
+        Number of predictions.
+    accuracy, error
+        Estimated accuracy, and the error of the estimate.
+    lowered
+        Reduction of the accuracy due to changed features.
+    """
 
     events: int
     accuracy: float
@@ -83,7 +93,7 @@ class Estimate(Stateful):
         right: NDArray[np.bool_],
         times: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add predictions, and outcomes of these or earlier ones; the result does not depend on the batch size.
+        """Add predictions, and outcomes of these or earlier ones, in batches of any size.
 
         Parameters
         ----------

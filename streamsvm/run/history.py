@@ -1,4 +1,4 @@
-"""What models tell about themselves: refits, relevance of features and notices; and the history of a run.
+"""History of a run: refits, relevance of features, and notices of the model.
 
 Samples are taken between batches at events that depend on the stream alone, so resumed runs take equal samples.
 """
@@ -170,7 +170,7 @@ class History:
         return [sample.at for sample in self.samples]
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
-        """Take a sample if one is due, with the numbers of events, of judged events and of labels."""
+        """Take a sample if one is due, with numbers of events, judged events and labels."""
         if events < self.due:
             return
         if len(self.samples) == _MOST_SAMPLES:  # keep every second sample
@@ -236,7 +236,7 @@ class History:
         return told[: 1 + MOST_TOLD]
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
-        """Return the most relevant features, and their relevance by sample, NaN if unknown.
+        """Return the most relevant features, and their relevance by sample (or NaN).
 
         Features are chosen by the largest decayed share of the relevance in any sample, and sorted by the last one.
         """
@@ -255,7 +255,7 @@ class History:
         return [names[j] for j in chosen], values[:, chosen]
 
     def leaders(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the members that have led, the longest first, and the leader of each sample."""
+        """Return the leading members, the longest first, and the leader of each sample."""
         counts = Counter(sample.leader for sample in self.samples if sample.leader)
         ordered = sorted(counts, key=lambda name: (-counts[name], name))
         codes = [ordered.index(sample.leader) if sample.leader else -1 for sample in self.samples]

@@ -21,7 +21,15 @@ Learner: TypeAlias = OwnModel | RowModel
 
 
 def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
-    """Return the fastest learner for a model; `scored` and `proba` say which of its answers are used."""
+    """Return the fastest learner for a model and the results that are used.
+
+    Parameters
+    ----------
+    model
+        A River classifier.
+    scored, proba
+        Whether scores, and probabilities of all classes, are used.
+    """
     if not takes_batches(model):
         return RowModel(model, with_proba=scored, tolerant=True)
     # Compile or load the kernel before the stream is read; a copy of the model learns this event.
@@ -35,7 +43,7 @@ def takes_batches(model: Any) -> bool:
 
 
 def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
-    """Refuse to save a model without a state of plain arrays, because nothing is pickled."""
+    """Refuse to save a model whose state is not plain arrays; nothing is pickled."""
     asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
     if asked and not hasattr(model, "from_state"):
         what = f"{class_path(model)} cannot be saved without pickle"
@@ -48,7 +56,7 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
 
 
 def check_names(model: Any, batch: Batch) -> None:
-    """Refuse events without any feature that the model has learned; warn if few are known.
+    """Refuse events without any known feature, and warn if few are known.
 
     Raises
     ------
@@ -73,7 +81,9 @@ def class_path(model: Any) -> str:
 def reasons_for(
     learner: Learner, x: dict[Any, Any], label: Any = None, evaluations: int = EVALUATIONS, **more: Any
 ) -> Reasons | None:
-    """Return the contribution of each feature of an event; None without probabilities or with one class.
+    """Return the contribution of each feature of an event to its probabilities.
+
+    Returns None without probabilities or with one class.
 
     A model with its own explanations provides them. Other models are explained by their predictions; `more` has options
     of `explain`.
@@ -102,7 +112,7 @@ def one_by_one(batch: Batch) -> Iterator[Batch]:
 
 
 def written_reasons(learner: Learner, x: dict[Any, Any], most: int) -> list[dict[str, Any]] | None:
-    """Return the top reasons for the prediction of an event, for a result field; None if there are none."""
+    """Return the top reasons for the prediction of an event as JSON, or None."""
     try:
         reasons = reasons_for(learner, x, evaluations=EVALUATIONS_PER_EVENT)
     except Exception:  # the prediction of this event fails too, and reports the error

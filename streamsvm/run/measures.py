@@ -1,4 +1,4 @@
-"""Measures of predictions and decisions: overall, recent, and over time, in bounded memory.
+"""Measures of predictions and decisions: overall, recent and over time.
 
 Losses are summed in integer units of 2^-24, so that sums are exact and independent of batches.
 """
@@ -222,7 +222,7 @@ class Measures(Stateful):
         self.ranking.add(y, p)
 
     def unrate(self) -> None:
-        """Discard losses and rankings, because the probabilities of all classes are not known."""
+        """Discard losses and rankings, because some probabilities are unknown."""
         self.curve.clear(slice(3, 6))
         self._recent[:, 3:6] = 0
         self.ranking = Ranking(self.window)
@@ -239,7 +239,10 @@ class Measures(Stateful):
 
     @property
     def recent_hits(self) -> dict[str, float]:
-        """Accuracies of `CURVE_LINES` over the last `window` judged events, NaN without events."""
+        """Accuracies of `CURVE_LINES` over recent events, NaN without events.
+
+        Recent events are the last `window` judged ones.
+        """
         with np.errstate(invalid="ignore"):
             shares = self._recent[:, : len(CURVE_LINES)].sum(axis=0) / len(self._recent)
         return dict(zip(CURVE_LINES, shares.tolist(), strict=True))
@@ -250,7 +253,7 @@ class Measures(Stateful):
         return len(self._recent)
 
     def recent_pairs(self) -> tuple[Ints, Ints, Ints]:
-        """Return pairs of classes of recent events: labels, predictions, and their counts."""
+        """Return labels, predictions, and counts of their pairs among recent events."""
         pairs, counts = np.unique(self._recent[:, -1], return_counts=True)
         return pairs >> SHIFT, pairs & (1 << SHIFT) - 1, counts
 

@@ -1,4 +1,4 @@
-"""Prequential measures: how well each event was predicted before its label was learned.
+"""Prequential measures: each event is predicted before its label is learned.
 
 All counts are integers and independent of batches, so a resumed run has exactly the counts of an uninterrupted one.
 """
@@ -36,7 +36,10 @@ class ClassScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores from the confusion matrix; classes are sorted by decreasing frequency, then by name."""
+    """Scores from the confusion matrix, with the most frequent classes first.
+
+    Classes of equal frequency are sorted by name.
+    """
 
     accuracy: float
     balanced_accuracy: float
@@ -120,7 +123,7 @@ class Metrics(Stateful):
     def update(
         self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
-        """Add a batch of labels (None if unknown) and predictions, as indices of `classes` or -1.
+        """Add a batch of labels (None if unknown), and predictions by class index or -1.
 
         `more` has further results of the predictions, as for `judge`.
         """
@@ -130,7 +133,7 @@ class Metrics(Stateful):
     def judge(
         self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
-        """Add labels of events predicted earlier, with their predictions, as for `update`.
+        """Add labels of events that were predicted earlier, and their predictions.
 
         `more` has scores, probabilities, sets, costs and alarms over `classes`, as for `Measures.add`.
         """
@@ -215,7 +218,7 @@ class Metrics(Stateful):
 
     @property
     def arrivals(self) -> list[tuple[Any, int]]:
-        """Labels, each with the number of labels before its first one, in order of their codes."""
+        """Labels with the number of labels before their first one, in order of codes."""
         return [(label, n) for label, n in zip(self._code, self._first.tolist(), strict=False) if n >= 0]
 
     def scores(self) -> Scores:
@@ -243,7 +246,10 @@ class Metrics(Stateful):
         return Scores(accuracy, float(recall.sum() / max(np.count_nonzero(events), 1)), kappa, rows)
 
     def ranked(self) -> list[tuple[Any, int]]:
-        """Numbers of the classes with ranking measures, the rarest first; of two classes only the rarer."""
+        """Classes with ranking measures and their codes, the rarest class first.
+
+        Of two classes, only the rarer one is included.
+        """
         counts = {code: int(self._seen[code]) for code in range(min(len(self._seen), self.measures.ranking.n_classes))}
         names = list(self._code)
         rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], str(names[code])))

@@ -125,7 +125,7 @@ class RunMonitor:
             yield rest
 
     def follow_labels(self, times: NDArray[np.int64], n_judged: int) -> None:
-        """With late labels, note how many events had been judged when the first label of an event after an alarm came.
+        """Set the number of judged events at the first late label after each alarm.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class RunMonitor:
                 alarm["labelled"] = n_judged + int(later[0]) if len(later) else None
 
     def _take(self, batch: Batch, history: History, is_late: bool) -> list[int]:
-        """Add the features of events; return the number of events of the batch up to each alarm."""
+        """Add the features of events; return the position in the batch of each alarm."""
         features = self.features
         n_events, n_alarms = features.n_events, features.n_alarms
         with self._lock:
@@ -228,7 +228,7 @@ class RunMonitor:
             logger.warning("%s: the events lack the columns %s of the profile", where, _listed(gone))
 
     def summary(self) -> dict[str, Any]:
-        """Return the alarms, the changed columns and their share of the relevance for JSON."""
+        """Return the alarms, and the changed columns with their relevance, for JSON."""
         states = self._states()
         changed = [_name_of(state.name) for state in states if state.changed]
         found = {alarm["column"]: alarm["relevance"] for alarm in self.alarms}
@@ -249,7 +249,9 @@ class RunMonitor:
             return [" and ".join(map(str, names)) for names in self.features.changed_relations()]
 
     def doubts(self, history: History) -> dict[Hashable, float]:
-        """Return the share of each changed column in the relevance times the share of its values that moved.
+        """Return the share of changed columns in the relevance, weighted by the change.
+
+        The weight is the share of the values of the column that moved.
 
         The largest comes first. Columns have equal shares if the relevance is unknown.
         """
@@ -268,7 +270,9 @@ class RunMonitor:
         return []
 
     def columns(self, most: int | None, relevance: Mapping[Hashable, float]) -> list[ColumnState]:
-        """Return the state of the most important columns: changed ones first, then by relevance.
+        """Return the states of the most important columns.
+
+        Changed columns come first; columns are sorted by relevance.
 
         Parameters
         ----------
@@ -330,7 +334,7 @@ def read_profile(path: str) -> Profile:
 
 
 def _place_of(n: int, answers: Answer, batch: Batch) -> int:
-    """Return the index in a batch of its n-th judged event. Some may have been rejected."""
+    """Return the index in a batch of its n-th judged event, given rejected events."""
     is_known = np.fromiter((label is not None for label in answers.batch.labels), bool)
     i = int(np.flatnonzero(is_known & (answers.codes >= 0))[n])
     if len(answers.batch) == len(batch):
@@ -363,7 +367,7 @@ def _by_column(relevance: Mapping[Hashable, float]) -> dict[Hashable, float]:
 
 
 def _relevance(column: Any, history: History) -> float | None:
-    """Return the share of a column in the relevance of features at the last sample; None if unknown."""
+    """Return the share of a column in the latest relevance, None if unknown."""
     by_column = _by_column(history.samples[-1].relevance if history.samples else {})
     parts = [by_column[name] for name in (column if isinstance(column, tuple) else (column,)) if name in by_column]
     return sum(parts) / sum(by_column.values()) if parts and sum(by_column.values()) else None

@@ -15,7 +15,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def meanings(label: Any) -> list[Any]:
-    """Return the possible meanings of a label in a setting, which is a string while labels have types.
+    """Return the possible values of a label that is given as text.
 
     Examples
     --------
@@ -33,7 +33,9 @@ def meanings(label: Any) -> list[Any]:
 
 
 def meant(label: Any, *classes: Iterable[Any]) -> Any:
-    """Return the class that a label in a setting means: a known one, else one of a known type, else the string.
+    """Return the class of a label in a setting: known, else of a known type.
+
+    A label without a known type is a string.
 
     Examples
     --------

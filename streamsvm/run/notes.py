@@ -1,4 +1,4 @@
-"""Warnings during a run about labels and rejected events, and these events by reason, in bounded memory."""
+"""Warnings about labels, and rejected events by reason, in bounded memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Notes:
             self._strange.say(*stranger_notices(came, classes))
 
     def count_rejects(self, reason: str) -> None:
-        """Warn, at most once a minute, if more than half of the recent events were rejected."""
+        """Warn, at most once a minute, if most recent events were rejected."""
         metrics, now = self._metrics, time.monotonic()
         predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
         if predicted + rejected < _LOOK:

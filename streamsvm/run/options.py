@@ -1,4 +1,4 @@
-"""The options of a run, by group. The docstrings are the help of the command line.
+"""Options of a run, by group; the docstrings are the command-line help.
 
 An option ``--max-events`` is the field ``max_events``. The type of a field names its converter in `values.KINDS`.
 """

@@ -99,7 +99,7 @@ class Outputs:
         table: Mapping[str, Sequence[Any]],
         times: Sequence[int] | NDArray[np.int64] | None = None,
     ) -> None:
-        """Write records, with the times of events if known; flush sinks that cannot rewind."""
+        """Write records, with event times if known; flush sinks that cannot rewind."""
         if role in self.sinks:
             sink = self.sinks[role]
             with self._working(role):
@@ -113,7 +113,7 @@ class Outputs:
                     sink.flush()  # for concurrent readers
 
     def advance(self, *, idle: bool) -> None:
-        """Let live sinks work between two batches; while no events arrive, flush the others."""
+        """Let live sinks work between batches; flush other sinks if no events arrive."""
         for role, sink in self.sinks.items():
             if sink.is_live or (idle and self._unflushed):
                 with self._working(role):
@@ -163,7 +163,7 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 def prediction_table(
     answers: Answer, classes: Sequence[Any], class_names: ClassNames | None
 ) -> dict[str, Sequence[Any]]:
-    """Return the records of a batch: origin, key if any, prediction, score, and label if known.
+    """Return the records of a batch: origin, key, prediction, score and label.
 
     Probabilities of all classes, if requested by `class_names`, are one field by class, because classes may appear
     after the columns are fixed. Prediction sets are one field for that reason, too.

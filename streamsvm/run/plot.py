@@ -67,7 +67,7 @@ def is_picture(path: str) -> bool:
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Plot accuracy over a sliding window, with the baselines "no change" and "majority" over equal windows.
+    """Plot accuracy over a sliding window, with the baselines no-change and majority.
 
     Dashed lines mark accuracy drops, and marks at the bottom the starts of refits. Further panels, if known, show
     losses of probabilities, coverage and size of prediction sets, costs, and relevance of features. A small diagram
@@ -137,7 +137,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
 
 
 def _cut_gap(axes: Any, shares: NDArray[np.float64]) -> list[int]:
-    """Cut off baselines so far below other lines that half of the axis would be empty; returns them."""
+    """Exclude baselines that would leave half of the axis empty, and return them."""
     low, high = shares[:, 0].min(), shares[:, 0].max()
     baselines = sorted(range(1, shares.shape[1]), key=lambda line: -shares[:, line].max())
     for i, line in enumerate(baselines):
@@ -159,7 +159,7 @@ def _draw_timed(axes: Any, title: str, report: Report) -> None:
 
 
 def _draw_reliability(axes: Any, points: list[tuple[float, float, int]], error: float) -> None:
-    """Plot accuracy by predicted probability, beside a dashed line of perfect calibration.
+    """Plot accuracy by predicted probability, and the line of perfect calibration.
 
     Marks grow with the number of predictions.
     """

@@ -1,4 +1,4 @@
-"""Progress of a run: a line that is redrawn on a terminal, else a log line every few seconds."""
+"""Progress of a run: a line redrawn on a terminal, else log lines."""
 
 from __future__ import annotations
 

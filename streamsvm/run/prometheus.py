@@ -86,7 +86,7 @@ def _number(value: float) -> str:
 
 
 def text_of_report(report: Report | None) -> bytes:
-    """Return the metrics of a run in the text format of Prometheus; empty before the first batch."""
+    """Return the metrics of a run in Prometheus text format; empty at first."""
     return text_of([] if report is None else _of_report(report))
 
 

@@ -26,7 +26,10 @@ _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": 
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """Return the figures of a run for JSON; only `process` depends on clocks and interruptions."""
+    """Return the figures of a run for JSON.
+
+    Only `process` depends on clocks and interruptions.
+    """
     metrics, scores, effect = report.metrics, report.metrics.scores(), report.autocorrelation
     return {
         "model": report.model,
@@ -92,7 +95,7 @@ def text(report: Report) -> str:
 
 
 def warnings(report: Report, config: RunConfig) -> list[str]:
-    """Return what is said even without a report: nothing was measured, or rejected events are not written."""
+    """Return warnings of a quiet run: nothing was measured, or rejects are not kept."""
     metrics = report.metrics
     lines = [_nothing(report)] if config.label and metrics.taken and not metrics.judged else []
     return lines + _rejected_lines(report)[:1] if config.dead_letter is None and report.rejected is None else lines
@@ -175,7 +178,7 @@ def _probabilities(metrics: Metrics) -> list[str]:
 
 
 def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
-    """Return figures of probabilities and decisions for JSON, None without probabilities."""
+    """Return figures of probabilities and decisions, None without probabilities."""
     measures, ranking = metrics.measures, metrics.measures.ranking
     if measures.is_empty:
         return None
@@ -255,7 +258,10 @@ def _late(report: Report) -> list[str]:
 
 
 def _monitor(report: Report) -> list[str]:
-    """Return lines about changes of features: the most relevant columns, and whether the accuracy followed."""
+    """Return lines about changed features, the most relevant first.
+
+    Each tells whether the accuracy dropped afterwards.
+    """
     if report.monitor is None:
         return []
     found = report.monitor.summary()
@@ -318,7 +324,10 @@ def _knowledge(report: Report) -> list[str]:
 
 
 def _autocorrelation(effect: dict[str, float]) -> str:
-    """Effect of label autocorrelation: geometric mean probabilities of the true labels."""
+    """Return a line about the effect of label autocorrelation.
+
+    It compares geometric mean probabilities of the true labels.
+    """
     if not effect["weight"]:
         return "label autocorrelation: not used (no gain)"
     without, with_ = (math.exp(-effect[name]) for name in ("without", "with"))

@@ -35,7 +35,7 @@ _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong
 
 
 class Runner:
-    """Predict and learn a stream event by event, with results, measures and checkpoints.
+    """Predict and learn a stream with outputs, measures and checkpoints.
 
     The caller opens and closes source, sinks and checkpoint. A checkpoint contains model, source position, sink
     positions and measures of one moment. Sinks are flushed before each checkpoint. Results do not depend on the times
@@ -106,18 +106,24 @@ class Runner:
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
-        """Ask the run to finish the current batch and end; may be called from a signal handler or another thread."""
+        """Request that the run ends after the current batch; safe in signal handlers.
+
+        Other threads may call it, too.
+        """
         self._stopping = True
         self._outputs.hurry()
 
     @property
     def waits_for(self) -> str:
-        """What the run is waiting for: model, streams or brokers; empty after a successful end."""
+        """What the run waits for: model, streams or brokers; empty after success."""
         is_live = self._outputs.is_live or self.source.is_live
         return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
     def run(self) -> Report:
-        """Run to the end of the stream, to `max_events`, or until stopped; resume from a checkpoint if there is one."""
+        """Run to the end of the stream, to `max_events`, or until stopped.
+
+        A run with a checkpoint is resumed.
+        """
         report = self.report
         self._progress = BatchProgress(self.source.position)
         self._begin()
@@ -265,7 +271,7 @@ class Runner:
         return answers
 
     def _introduce(self, batch: Batch) -> None:
-        """Pass declarations of the stream to the model, and compare its first events with learned ones."""
+        """Declare categories to the model, and compare the first events with known names."""
         if hasattr(self.model, "keep_categories"):
             self.model.keep_categories(self.source.categories)
         if self.report.learned_before and self.report.resumed is None:
@@ -294,7 +300,7 @@ class Runner:
     # Checkpoints --------------------------------------------------------------------------------------------------
 
     def _keep(self, *, idle: bool) -> None:
-        """Write a due checkpoint between batches, and flush results while no events arrive."""
+        """Write a due checkpoint, or else flush results while no events arrive."""
         events, at = self.report.metrics.taken - self._saved[0], self._saved[1]
         if self.checkpoint is not None and self.checkpoint.due(events, time.perf_counter() - at):
             self._snapshot()

@@ -1,4 +1,4 @@
-"""Stages of the loop that predict, learn and decide: for labels that arrive with their events, and for late labels."""
+"""Stages of the loop for labels that arrive with their events, or later."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PredictStage:
 
 
 def with_labels(batch: Batch) -> Batch:
-    """Reject events whose label is not a single value, such as a list in JSON; return the others."""
+    """Reject events with a label that is not a single value, such as a JSON list."""
     try:
         set(batch.labels)
     except TypeError:
@@ -257,7 +257,7 @@ class JoinStage:
         return self.store.counts | ({} if self.budget is None else {"asked": self.budget.n_asked})
 
     def summary(self, now: Estimated) -> dict[str, Any]:
-        """Return all figures for JSON, with delays in seconds and the estimate of the accuracy."""
+        """Return all figures for JSON: counts, delays in seconds, estimated accuracy."""
         return self.totals() | {
             "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
             "estimated_accuracy": known(now.accuracy),
@@ -275,7 +275,7 @@ class JoinStage:
         return nested(parts, {"places": self._places, "files": list(self._files), "budget": budget})
 
     def close(self) -> None:
-        """Close the files of pending events, which otherwise take room until they are collected as garbage."""
+        """Release the files of pending events without waiting for garbage collection."""
         for segment in self.store.segments.all:
             segment.data = b""
 

@@ -29,7 +29,7 @@ _EXAMPLES = 3
 
 @dataclass(slots=True, repr=False)
 class Report:
-    """State or result of a run; `str` returns the report that the command line prints.
+    """State or result of a run; `str` gives the text printed by the command line.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Report:
         return text(self)
 
     def changes(self, since: int | None = None) -> tuple[int, list[str]]:
-        """Describe changes since an earlier number of judged events, see `History.changes`.
+        """Describe changes since a number of judged events; see `History.changes`.
 
         Parameters
         ----------
@@ -139,12 +139,15 @@ class Report:
 
     @property
     def doubts(self) -> dict[Hashable, float]:
-        """Share of each changed feature in the relevance, weighted by the size of its change; the largest first."""
+        """Share of each changed feature in the relevance, weighted by its change."""
         return {} if self.monitor is None else self.monitor.doubts(self.history)
 
     @property
     def estimated(self) -> Estimated:
-        """Accuracy of the latest events, estimated before their labels arrive; lowered while features are changed."""
+        """Accuracy of the latest events, estimated before their labels arrive.
+
+        It is lowered while features are changed.
+        """
         if self.late is None:
             return Estimated(0, math.nan, math.nan)
         shares = self.metrics.seen / max(self.metrics.seen.sum(), 1)

@@ -74,7 +74,7 @@ class Run:
         self.failures: list[Exception] = []
 
     def start(self, around: Callable[[Runner], contextlib.AbstractContextManager[Any]] | None = None) -> Report:
-        """Run to the end of the stream, to `max_events`, or until `runner.stop()`; resume from a checkpoint if any.
+        """Run to the end of the stream, `max_events` or `runner.stop()`; resume if saved.
 
         Parameters
         ----------

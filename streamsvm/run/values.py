@@ -25,7 +25,7 @@ class Refit(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """An alarm option: the class, and whether the share is one of all events, a recall or a precision."""
+    """Alarm option: a class and a share of all events, a recall or a precision."""
 
     label: Any
     kind: str
@@ -96,7 +96,7 @@ def _span(value: Any) -> float:
 
 
 def _pace(value: Any) -> Pace:
-    """Parse events and seconds between checkpoints, such as ``5000``, ``30s`` and ``5000,30s``."""
+    """Parse events and seconds between checkpoints: ``5000``, ``30s``, ``5000,30s``."""
     parts = value if isinstance(value, (tuple, list)) else str(value).split(",")
     events: int | None = None
     seconds: float | None = None
@@ -140,7 +140,9 @@ def _reference(value: Any) -> int | str:
 
 
 def read_token(path: str | None, option: str) -> str | None:
-    """Read the token of a page from a file, without surrounding white space, or else from the environment.
+    """Read the token of a page from a file, or else from the environment.
+
+    White space around it is removed.
 
     Parameters
     ----------
@@ -177,7 +179,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def params_of(value: Any, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return parameters of a model, from a mapping or from strings such as ``n_faces=10``, merged into `base`."""
+    """Return parameters from a mapping, or strings such as ``n_faces=10``.
+
+    They are merged into `base`.
+    """
     if isinstance(value, Mapping):
         return {**(base or {}), **value}
     from streamsvm.run.classifiers import parse_params
@@ -217,7 +222,7 @@ def _weights(text: str) -> dict[Any, float] | str:
 
 
 def _alarm(given: Any) -> Alarm:
-    """Parse the class of alarms, their kind and share, from ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
+    """Parse an alarm: ``LABEL=SHARE``, ``LABEL=recall:SHARE`` or a mapping.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""HTTP server of a run for dashboard and metrics, which does not slow down the run.
+"""HTTP server of a run for dashboard and metrics that does not slow the run down.
 
 Each connection has its own thread and answers one request. All threads share a small part of one CPU: further
 connections wait in the queue of the operating system.
@@ -258,7 +258,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
         self._changed.notify_all()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection without losing sent data, even if bytes of the client are unread."""
+        """Close a connection without losing sent data, even with unread input."""
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_WR)
             request.setblocking(False)

@@ -1,4 +1,4 @@
-"""State of a run for its page, collected between batches in the thread of the run.
+"""State of a run for its page, collected between batches by the run's thread.
 
 No work is done per event. Each update measures its cost and delays the next one, so that all updates together take less
 than 1 % of the time.
@@ -145,7 +145,10 @@ class DashboardState:
     # In the threads of viewers ----------------------------------------------------------------------------------------
 
     def series(self) -> bytes:
-        """Return all points over time and the history over events as JSON; a few seconds old with many viewers."""
+        """Return all points over time and the history over events as JSON.
+
+        It is cached for a few seconds if there are many viewers.
+        """
         with self._packing:
             if time.monotonic() >= self._pack_due:
                 began = time.thread_time()
@@ -300,12 +303,12 @@ def _figures(report: Report, now: float) -> dict[str, float]:
 
 
 def pending(report: Report) -> int | None:
-    """Return the number of events that wait for labels; None if labels arrive with their events."""
+    """Return the number of events waiting for labels, None without late labels."""
     return None if report.late is None else int(report.late.store.n_waiting)
 
 
 def _history(report: Report) -> dict[str, Any]:
-    """Return the curves over all events, including those before this process, as in `--plot`."""
+    """Return the curves over all events, including earlier processes, as in `--plot`."""
     metrics, history = report.metrics, report.history
     ends, shares = metrics.measures.curve.windowed(metrics.measures.window)
     names, relevance = history.relevance(_MOST_LINES)
@@ -331,11 +334,14 @@ def _list(values: Any) -> list[float | None]:
 
 
 class Stopwatch:
-    """Measures the cost of an update for the thread of the run, including waits for CPU and the interpreter's lock."""
+    """Measures the cost of an update for the thread of the run.
+
+    It includes waits for a CPU and for the interpreter lock.
+    """
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     def rest(self, least: float, share: float) -> float:
-        """Return the seconds until the next update, so that updates take at most `share` of the time."""
+        """Return the seconds to wait so that updates take at most `share` of the time."""
         return max(least, min((time.perf_counter() - self._began) / share, _LONGEST_REST_S))

@@ -158,7 +158,7 @@ def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
 
 
 def _place(batch: Batch, i: int) -> str:
-    """Return the key of an event if it has one, else its line, or partition and offset."""
+    """Return the key of an event, or else its line, or partition and offset."""
     if batch.keys is not None and batch.keys[i] is not None:
         return shown(batch.keys[i], _LONGEST)
     return " ".join(f"{name} {shown(column[i], 40)}" for name, column in batch.origins.columns.items())

@@ -1,4 +1,4 @@
-"""What viewers of a page get: the latest message, and counts over time in bounded memory."""
+"""Messages for viewers of a page, and counts over time in bounded memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Broadcaster:
         return self._message
 
     def after(self, number: int, timeout: float) -> tuple[int, bytes | None]:
-        """Return the latest message with a number above `number`; after `timeout` seconds the message is None."""
+        """Wait for a message with a higher number; None after `timeout` seconds."""
         with self._condition:
             self._condition.wait_for(lambda: self._number > number or self.closed, timeout)
             return self._number, self._message if self._number > number else None
@@ -70,7 +70,7 @@ _MOST = 2_048  # points between two reductions
 
 
 class Series:
-    """Points at a distance of a second to 1/500 of their age: 2,000 points for a day, 4,000 for a month.
+    """Points in time, spaced from 1 s to 1/500 of their age (2,000 points per day).
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Series:
         return np.concatenate([self._table, np.array(self._new).reshape(-1, len(COLUMNS))])
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Return all points by column, oldest first; the last point is always the one added last."""
+        """Return all points by column, the oldest first, and always with the newest."""
         with self._lock:
             table = _thinned(self._all())
         return dict(zip(COLUMNS, table.T, strict=True))
@@ -108,7 +108,7 @@ class Series:
 
 
 def _thinned(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Keep the first point in each interval; the length of intervals doubles with age."""
+    """Keep the first point per interval; interval lengths double with age."""
     if not len(table):
         return table
     time = table[:, 0]

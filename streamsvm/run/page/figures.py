@@ -1,4 +1,4 @@
-"""Confusion matrix and calibration of the recent predictions, and annotations of the curves of a run."""
+"""Confusion matrix, calibration and annotations of a run for its page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _LONGEST = 300
 
 
 def confusion(metrics: Metrics) -> dict[str, Any]:
-    """Return the recent confusion matrix of the most frequent classes: a row per label, a column per prediction."""
+    """Return the recent confusion matrix of the most frequent classes.
+
+    It has a row per label and a column per prediction.
+    """
     labels, guesses, counts = metrics.measures.recent_pairs()
     names = metrics.labels
     weights = np.bincount(np.concatenate([labels, guesses]), np.tile(counts, 2), len(names))
@@ -36,7 +39,7 @@ def confusion(metrics: Metrics) -> dict[str, Any]:
 
 
 def calibration(measures: Measures) -> dict[str, Any] | None:
-    """Return log loss, expected calibration error and its bins; None without probabilities."""
+    """Return log loss and calibration error with bins, None without probabilities."""
     recent = measures.recent_reliability
     if not recent.counts[0].any():
         return None
@@ -49,7 +52,7 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
 
 
 def estimated(report: Report) -> dict[str, Any] | None:
-    """Return the estimated accuracy and the features that lower it; None without an estimate."""
+    """Return the estimated accuracy and the features that lower it, or None."""
     now = report.estimated
     if not now.events:
         return None
@@ -58,7 +61,9 @@ def estimated(report: Report) -> dict[str, Any] | None:
 
 
 def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, Any] | None:
-    """Return the state of the monitored features, the changed and the most relevant ones first; None without a monitor.
+    """Return the states of monitored features, or None without a monitor.
+
+    Changed features come first, then the most relevant ones.
 
     Parameters
     ----------
@@ -93,7 +98,7 @@ def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, A
 
 
 def annotations_of(report: Report) -> list[dict[str, Any]]:
-    """Return detected drift, changed features, refits and new classes, in order of the stream."""
+    """Return accuracy drops, refits, new classes and changed features, in order."""
     found = [
         ("drift", drop.judged, f"accuracy fell from {drop.before:.3f} to {drop.after:.3f}")
         for drop in report.metrics.drops.last

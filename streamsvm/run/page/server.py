@@ -123,7 +123,7 @@ class Server:
             return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no response: {type(error).__name__}")
 
     def _updates(self) -> Iterator[bytes]:
-        """Yield the state as server-sent events whenever it changes, and otherwise a heartbeat comment."""
+        """Yield states as server-sent events when they change, and heartbeat comments."""
         feed, number = self.shown.feed, 0
         while True:
             number, message = feed.after(number, HEARTBEAT_S)
@@ -153,7 +153,7 @@ def _page(request: Request) -> Answer:
 
 @functools.cache
 def page() -> tuple[bytes, str]:
-    """Return the compressed page, and a content security policy that allows its own script and style only."""
+    """Return the compressed page and a content security policy for its own code."""
     folder = files(__package__)
     html = (folder / "page.html").read_text(encoding="utf-8")
     for mark, name in (("/* uPlot.min.css */", "uPlot.min.css"), ("/* uPlot.iife.min.js */", "uPlot.iife.min.js")):

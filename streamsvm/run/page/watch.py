@@ -1,4 +1,4 @@
-"""Dashboards of a run in another process, from its checkpoints or from its own page."""
+"""Dashboards of other processes, from their checkpoints or their pages."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class CheckpointView(DashboardState):
 
 
 class RemoteView(DashboardState):
-    """State of a run from the `state.json` of its page; curves start when watching starts.
+    """State of a run, read from `state.json` of its page; curves start when it does.
 
     Parameters
     ----------
