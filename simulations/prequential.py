@@ -1,4 +1,4 @@
-"""Prequential evaluation through River's interface: every event is predicted, then learned when its label arrives."""
+"""Prequential evaluation through River's interface, with labels on arrival."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stream:
 
 
 def begin(learner: Learner, stream: Stream, seed: int, n_warm: int = 20) -> Any:
-    """Create a learner for a stream; a first one compiles and imports on a few events."""
+    """Create a learner for a stream, after another one has compiled and imported."""
     first = learner.begin(seed, stream.features, stream.classes)
     for event in stream.events[:n_warm]:
         first.predict_proba_one(event.x)

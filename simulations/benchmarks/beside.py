@@ -1,4 +1,7 @@
-"""Comparison of this version with that of another checkout; runs alternate, and the minimum counts."""
+"""Comparison of this version with another checkout, in alternating runs.
+
+The minimum over the runs counts.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def digits() -> tuple[Any, list[Any]]:
 
 
 def measure(name: str, checkout: str, rounds: int) -> dict[str, float]:
-    """Return the minimum microseconds per event over the rounds; the order alternates."""
+    """Return the minimum microseconds per event over rounds in alternating order."""
     versions = {"now": version(str(ROOT)), "before": version(checkout)}
     sent = message(*(digits() if name == DIGITS else STREAMS[name]()))
     for each in versions.values():
@@ -109,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def compared(way: str, rows: Rows) -> float:
-    """Return the ratio of this version's time to the other's, the median over the streams."""
+    """Return the median over streams of this version's time relative to the other's."""
     return statistics.median(row[f"now, {way}"] / row[f"before, {way}"] for row in rows.values())
 
 

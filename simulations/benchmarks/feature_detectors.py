@@ -1,4 +1,6 @@
-"""Detectors of feature drift: ours, and those of River, Frouros and NannyML, with their settings.
+"""Detectors of feature drift with their settings: ours and those of others.
+
+The others are from River, Frouros and NannyML.
 
 Detectors of a single column take the columns one by one. Those of Frouros and NannyML compare with the first events
 of a stream. Those of River are made anew after an alarm.
@@ -30,12 +32,12 @@ _BATCH = 4_096
 
 
 class Detector(Protocol):
-    """A detector of any changes of the columns, which counts the values that it takes."""
+    """Detector of changes of columns that counts the values it processes."""
 
     n_values: int
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
-        """Return the numbers of events at alarms, at least up to the first one after `until`."""
+        """Return event numbers of alarms, at least up to the first one after `until`."""
 
 
 class Monitor:
@@ -91,7 +93,10 @@ def near(until: float, memory: int | None) -> slice:
 
 
 class IncrementalKS:
-    """Frouros' `IncrementalKSTest` of the first column, with a window of 512 and a reference of 2,000 events."""
+    """Frouros' `IncrementalKSTest` of the first column.
+
+    The window has 512 events, and the reference 2,000.
+    """
 
     window, reference = 512, 2_000
 
@@ -108,7 +113,7 @@ class IncrementalKS:
         return self._follow(detector, values, lambda result: result.p_value <= self.level, until)
 
     def _follow(self, detector: Any, values: Any, is_alarm: Callable[[Any], bool], until: float) -> list[int]:
-        """Update a detector; an alarm within a window of the one before counts as the same."""
+        """Update a detector; alarms less than a window apart count once."""
         found: list[int] = []
         first, last, _ = near(until, self.window).indices(len(values))
         for i in range(first or self.reference, last):
@@ -124,7 +129,10 @@ class IncrementalKS:
 
 
 class KernelMMD(IncrementalKS):
-    """Frouros' `MMDStreaming` of all columns, with a window of 128 and a reference of 1,000 events."""
+    """Frouros' `MMDStreaming` of all columns.
+
+    The window has 128 events, and the reference 1,000.
+    """
 
     window, reference = 128, 1_000
 
@@ -141,7 +149,7 @@ class KernelMMD(IncrementalKS):
 
 
 class Chunks:
-    """A calculator of NannyML, with chunks of 500 events; an alarm comes at the end of a chunk.
+    """Calculator of NannyML on chunks of 500 events, with alarms at ends of chunks.
 
     Parameters
     ----------
@@ -178,7 +186,7 @@ class Chunks:
         )
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
-        """Return the numbers of events at the ends of chunks with an alarm, one for each column."""
+        """Return event numbers at ends of chunks with alarms, one for each column."""
         import nannyml
         import pandas as pd
 
@@ -258,7 +266,7 @@ class Kind:
 
 
 def _auroc(level: float, reference: int) -> float:
-    """Return the AUROC that a classifier of equal distributions exceeds with a probability of `level`."""
+    """Return the AUROC exceeded with probability `level` without a difference."""
     deviation = math.sqrt((CHUNK + reference + 1) / (12.0 * CHUNK * reference))
     return 0.5 + deviation * NormalDist().inv_cdf(1.0 - level)
 
@@ -351,7 +359,7 @@ KINDS: dict[str, Kind] = {
 
 
 def extrapolated(kind: Kind, rates: dict[float, float]) -> float:
-    """Return the setting at which a line through the logarithms of numbers of false alarms reaches `RATE`.
+    """Return the setting for `RATE` false alarms, extrapolated log-linearly.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""Streams for detectors of feature drift: some without a change, and changes of a column or of relations."""
+"""Streams for feature drift detectors, with and without changes.
+
+A change affects one column or a relation of columns.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def heavy(rng: np.random.Generator, n: int) -> Columns:
 
 
 def counts(rng: np.random.Generator, n: int) -> Columns:
-    """Return Poisson columns of means from 0.05 to 25, with 2 % of the values missing."""
+    """Return Poisson columns of means 0.05 to 25, with 2 % of the values missing."""
     columns = {f"x{k}": rng.poisson(0.05 * 2.0**k, size=n).astype(float) for k in range(WIDTH)}
     for column in columns.values():
         column[rng.random(n) < 0.02] = np.nan
@@ -112,7 +115,7 @@ def _missing(X: Columns, share: float) -> None:
 
 
 def _most_frequent(X: Columns, share: float) -> None:
-    """Replace values by the most frequent category, of a share of 0.17, so that it has the given share."""
+    """Increase the share of the most frequent category from 0.17 to `share`."""
     before = np.mean(X["x0"] == _WORDS[0])
     X["x0"] = np.where(_some(X, (share - before) / (1.0 - before)), _WORDS[0], X["x0"])
 
@@ -173,7 +176,7 @@ def _spread(X: Columns, share: float) -> None:
 
 
 def _rotation(X: Columns, _: float) -> None:
-    """Replace two columns by the ranks of Laplace columns that are rotated by 45 degrees."""
+    """Replace two columns by the ranks of Laplace columns rotated by 45 degrees."""
     a, b = (stats.laplace.ppf(special.ndtr(X[name])) for name in ("x2", "x3"))
     for name, turned in (("x2", a + b), ("x3", a - b)):
         tail = 0.5 * (1.0 + np.abs(turned) / 2.0) * np.exp(-np.abs(turned))
@@ -207,7 +210,7 @@ def changed(change: str, size: float, rng: np.random.Generator, before: int, aft
 
 
 def numbers(column: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a column as numbers, for detectors of numbers: categories become their rank, with a deviation of 1."""
+    """Return a column as numbers; categories become ranks with a deviation of 1."""
     if column.dtype != object:
         return column.astype(np.float64)
     return np.array([float(word[5:]) for word in column.tolist()]) / 47.0

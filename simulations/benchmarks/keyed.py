@@ -113,7 +113,7 @@ STREAMS: dict[str, Callable[[], Keyed]] = {
 
 
 def compare(stream: str, parent: str) -> Rows:
-    """Measure accuracies in percent, over all events and by the number of events of their key."""
+    """Measure accuracies in percent, overall and by number of events of the key."""
     events, keys = STREAMS[stream]()
     one = PARENTS[parent]()
     alone, keyed = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=one, parent_learns=True)
@@ -135,7 +135,7 @@ def compare(stream: str, parent: str) -> Rows:
 
 
 def accuracies(right: NDArray[np.float64], n: int) -> dict[str, float]:
-    """Return the accuracies of one model, of models per key, and of these with the parent, in percent."""
+    """Return accuracies in percent: one model, models per key, and with a parent."""
     found = {name: round(float(100.0 * value / n), 2) for name, value in zip(WAYS, right, strict=True)}
     return found | {"events": n}
 
@@ -153,7 +153,7 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
 
 
 def columns() -> list[Column]:
-    """Return the columns of the accuracies: a CPM per key alone, then one model and a CPM with this parent."""
+    """Return columns of accuracies: CPM per key, one model, CPM with a parent."""
     found = [Column("keys", of("keys", "CPM"), "{:,.0f}"), Column("alone", of("alone", "CPM"), "{:.2f}")]
     for parent in PARENTS:
         found.append(Column(f"one for all, {parent}", partial(pair, parent, "one", "keyed")))

@@ -70,7 +70,7 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
 
 
 def cell(share: float, rows: Rows) -> str:
-    """Format the accuracies with requested and random labels, as means over the streams."""
+    """Format mean accuracies over streams with requested and random labels."""
     return slashed([of(which, share)(rows) for which in ("budget", "random")], best=max)
 
 

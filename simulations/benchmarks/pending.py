@@ -1,4 +1,4 @@
-"""Cost of delayed labels: memory of waiting events, and throughput of runs that join labels from another file.
+"""Cost of delayed labels: memory of pending events, and throughput of runs.
 
 A million events of 20 numbers wait in a `DelayedClassifier`, in memory or on disk. Runs read CSV of five numbers;
 labels are in the events, or arrive 1,000 events later from another file. Both kinds of runs alternate; medians count.
@@ -61,7 +61,7 @@ def peak() -> float:
 
 
 def throughput(model: str) -> dict[str, float]:
-    """Measure events per CPU second of runs, without the time of a run over one event."""
+    """Measure events per CPU second of runs, excluding the time of one event."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder))
         found: dict[str, list[float]] = {"within": [], "joined": []}

@@ -1,4 +1,6 @@
-"""Tests of all columns at once: a classifier two-sample test, and the maximum mean discrepancy (MMD).
+"""Tests of all columns at once: classifier two-sample test and MMD.
+
+MMD is the maximum mean discrepancy.
 
 Both compare windows of a stream with its first events, on the same random features.
 """
@@ -19,7 +21,10 @@ SOON = 2_500  # events after a change within which most alarms are
 
 
 def random_features(X: Columns, reference: int) -> NDArray[np.float64]:
-    """Return cosines and sines of random combinations of three columns, which the reference standardizes."""
+    """Return cosines and sines of random combinations of three columns.
+
+    Columns are standardized by the reference.
+    """
     values = np.column_stack(list(X.values()))
     first = values[:reference]
     values = (values - first.mean(axis=0)) / first.std(axis=0)
@@ -48,13 +53,16 @@ def apart(alarms: NDArray[np.intp]) -> list[int]:
 
 
 class Windows:
-    """A test of windows against the first events, at most at a nominal number of false alarms per million events."""
+    """Test of windows against the first events, for a nominal false alarm rate.
+
+    The rate is an upper bound per million events.
+    """
 
     def __init__(self, rate: float, reference: int) -> None:
         self.rate, self.reference, self.n_values = rate, reference, 0
 
     def first_alarms(self, X: Columns, until: float) -> list[int]:
-        """Return the numbers of events at alarms, at least up to the first one after `until`."""
+        """Return event numbers of alarms, at least up to the first one after `until`."""
         n, found = len(next(iter(X.values()))), []
         for last in sorted({n, int(min(until + SOON, n))}):
             features = random_features({name: column[:last] for name, column in X.items()}, self.reference)
@@ -74,7 +82,10 @@ class Windows:
 
 
 class RandomFeatureMMD(Windows):
-    """Distance of the means of windows from those of the reference, by Hotelling's test, which takes them as normal."""
+    """Hotelling's test of feature means in windows and in the reference.
+
+    It assumes normal means.
+    """
 
     def alarms(self, features: NDArray[np.float64]) -> list[int]:
         """Return the numbers of events at alarms."""
@@ -92,7 +103,9 @@ class RandomFeatureMMD(Windows):
 
 
 class LinearTest(Windows):
-    """Classifier two-sample test: a linear model tells events of the stream from drawn ones of the reference.
+    """Classifier two-sample test with a linear model.
+
+    The model discriminates events of the stream from random ones of the reference.
 
     Each row is of the stream or of the reference by a fair coin, and is predicted before it is learned. The number of
     right predictions in a window is binomial if both have the same distribution.

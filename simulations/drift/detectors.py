@@ -33,7 +33,7 @@ _FIRST = 500  # events whose mean and deviation scale a column
 
 
 def makers(scenario: Scenario) -> dict[str, Callable[[], Detector]]:
-    """Return factories of the detectors; the reference of a monitor ends well before the first drift.
+    """Return detector factories; a monitor's reference ends well before any drift.
 
     Detectors of River have the settings that the benchmark `feature-drift` chose for equal rates of false alarms.
     """
@@ -49,7 +49,7 @@ def makers(scenario: Scenario) -> dict[str, Callable[[], Detector]]:
 
 
 def columns(scenario: Scenario, seed: int) -> dict[str, NDArray[np.float64]]:
-    """Return the numeric features of a scenario by name, standardized by the first events."""
+    """Return numeric features by name, standardized by the first events."""
     rows = [event.x for event in scenario.draw(seed)]
     names = [name for name, value in rows[0].items() if not isinstance(value, str)]
     found = {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
@@ -58,7 +58,7 @@ def columns(scenario: Scenario, seed: int) -> dict[str, NDArray[np.float64]]:
 
 
 def scores(alarms: Sequence[int], drifts: Sequence[Drift], n_events: int) -> tuple[list[int], int, int]:
-    """Return the delays of detected drifts, the number of missed ones, and the number of false alarms.
+    """Return delays of detected drifts, and numbers of missed ones and false alarms.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The linear-time algorithm of Yu and Joachims (2008), a baseline for `SampledCuts`."""
+"""Linear-time algorithm of Yu and Joachims (2008), a baseline for `SampledCuts`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ class ScoresByCut(ScoredRows):
 
 
 def _dual(cuts: Cuts) -> float:
-    """Return the dual objective of the program, C times a lower bound of the objective."""
+    """Return the dual objective: C times a lower bound of the objective."""
     return float(cuts.offsets[: cuts.n] @ cuts.alpha[: cuts.n]) - 0.5 * cuts.square
 
 
 def _along(cuts: Cuts, scores: Floats) -> float:
-    """Return the product of w with a function, given its scores at all rows, shape (n_outputs, n)."""
+    """Return the product of w with a function, given its scores at all rows.
+
+    The scores have the shape (n_outputs, n).
+    """
     v = cuts.n_vectors
     products = np.einsum("jc,cj->j", cuts.coefs[:v], scores[:, cuts.indices[:v]], dtype=np.float64)
     return float(products @ cuts.alpha[cuts.owners[:v]])

@@ -1,1 +1,1 @@
-"""Delayed labels: a store of pending events, and a classifier that learns them when their labels arrive."""
+"""Delayed labels: pending events that are learned when their labels arrive."""

@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 
 
 class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
-    """Wrapper for late labels: predict events now, and learn them when their labels arrive.
+    """Wrapper for late labels: predict now, learn when the label arrives.
 
     Events and labels are joined by key. Training uses the features stored at prediction time, so `learn_one` needs only
     the key. Labels may arrive in any order, even before their events. Calls without a key are passed to the classifier.
@@ -204,7 +204,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
-        """Return the conformal sets of this classifier, which all calls of `predict_set_one` share.
+        """Return the conformal sets shared by all calls of `predict_set_one`.
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
                 self._said.say(notice)
 
     def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
-        """Predict an event, without a batch if possible, and store it until its label arrives."""
+        """Predict an event, without a batch if possible, and store it as pending."""
         adapter, join, text = self._adapter, self._join or self._joined(), key_text(key)
         if isinstance(adapter, RowModel):
             adapter.with_proba = proba or bool(self._sets)
@@ -372,7 +372,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
 
     @property
     def notices(self) -> list[str]:
-        """Notices about features and labels of the classifier, and about keys that never match."""
+        """Notices of the classifier about features and labels, and about keys."""
         return list(dict.fromkeys([*getattr(self.model, "notices", []), *self._said.texts]))
 
     # Statistics -------------------------------------------------------------------------------------------------------

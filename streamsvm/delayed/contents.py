@@ -1,4 +1,4 @@
-"""Contents of the slots of pending events: row, key, probabilities, and memory of the prediction."""
+"""Contents of slots: row, key, probabilities and memory of the prediction."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Contents:
         return self.segments.holds(self.records(slots)["status"])
 
     def has(self, slots: Ints) -> NDArray[np.bool_]:
-        """Return whether rows are stored; those of events that the model failed to predict are not."""
+        """Return whether rows are stored; those of failed predictions are not."""
         has: NDArray[np.bool_] = self.keeps_objects | (self.records(slots)["n_words"] > 0)
         return has
 
@@ -85,7 +85,7 @@ class Contents:
             self._objects.update((slot, dict(rows.objects[i])) for slot, i in own)
 
     def add(self, slots: Ints, which: Ints, rows: Packed, keys: Sequence[bytes], numbers: Floats) -> None:
-        """Store rows, keys and numbers of pending events, given for all events of a batch.
+        """Store rows, keys and numbers of pending events of a batch.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class Contents:
         data += b"".join(stored)
 
     def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
-        """Return a part of what is stored of ascending slots, concatenated, and the number of words of each.
+        """Return one stored part of ascending slots, concatenated, and word counts.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Stream join of events and labels: predict events on arrival, learn them when their labels arrive."""
+"""Stream join of events and labels: predict on arrival, learn with the label."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAVING = (TIMEOUT, kernels.DROPPED)
 
 
 class Join:
-    """Predicts events on arrival, and learns each from its stored features when its label arrives.
+    """Predicts events on arrival, and learns their stored features with labels.
 
     Parameters
     ----------
@@ -89,7 +89,9 @@ class Join:
     # Single events ----------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Any, key: str, time: int) -> bool:
-        """Process a single event without the cost of a batch, if possible; its prediction is in `model.single`.
+        """Process a single event without the cost of a batch, if possible.
+
+        Its prediction is in `model.single`.
 
         Parameters
         ----------
@@ -117,7 +119,7 @@ class Join:
         return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
-        """Process a single event, by separate calls of the store and the learner, if no other event expires."""
+        """Process a single event by calls of store and learner, if no other expires."""
         single, store = self._single, self.store
         if single is None or not store.is_simple(text, time) or (found := single.predict(x)) is None:
             return False
@@ -129,7 +131,7 @@ class Join:
         return True
 
     def _sets(self) -> int:
-        """Return the address of prediction sets that compiled code predicts and updates, 0 for none.
+        """Return the address of prediction sets for compiled code, 0 for none.
 
         With costs, there are none. The address changes with the number of classes.
         """
@@ -143,7 +145,7 @@ class Join:
         return self._layout
 
     def learn_one(self, label: Any, key: str, time: int) -> bool:
-        """Process a single label; return False if it needs `step`: then nothing has changed.
+        """Process a single label; return False and change nothing if it needs `step`.
 
         Parameters
         ----------
@@ -180,7 +182,7 @@ class Join:
     def _learn_stored(
         self, label: Any, slot: int, layout: int, start: int, n_row: int, n_key: int, n_words: int
     ) -> bool:
-        """Learn a stored event; return False if it needs a batch: then nothing has changed."""
+        """Learn a stored event; return False and change nothing if it needs a batch."""
         single, store = self._single, self.store
         if not n_words or single is None:
             return False
@@ -199,7 +201,7 @@ class Join:
         return is_learned
 
     def _expire(self, time: int, x: Any = None) -> bool:
-        """Learn events that expire at a time (NOW for the newest time so far); return whether there are any.
+        """Learn events that expire at a time; return whether there are any.
 
         Nothing changes if an event x that arrives at that time needs `step`.
         """
@@ -224,7 +226,7 @@ class Join:
         return len(journal) > 0
 
     def _decide_one(self, single: SingleRow) -> bytes:
-        """Decide about the event predicted last; return what to store until its label arrives."""
+        """Decide about the last predicted event; return the words to store for it."""
         self.decided, packed = self.decisions.decide_one(single.proba[0], self.model.classes)
         return packed + bytes(single.memory)
 
@@ -255,7 +257,7 @@ class Join:
         is_event: NDArray[np.bool_],
         journal: Ints,
     ) -> tuple[Answer, Matches]:
-        """Predict and learn what the journal says, update the store, and return predictions and matches."""
+        """Predict and learn as the journal says; return predictions and matches."""
         store = self.store
         turns = Turns(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
         new = np.flatnonzero(turns.slots >= 0)
@@ -277,7 +279,7 @@ class Join:
         return Answer(codes, scores, probas, turns.slots, decided), joined
 
     def _model_rows(self, events: Events, turns: Turns, values: Sequence[Any]) -> ModelRows:
-        """Return rows for the model in order: events to predict, and stored events to learn."""
+        """Return rows for the model in order: events to predict, stored ones to learn."""
         store, n, old, size = self.store, len(events), turns.old, self._size
         rows, labels, apart = turns.rows, turns.label + 2, turns.source + 1
         if self.learn:  # a label directly after its event is learned in the row of the event

@@ -1,4 +1,4 @@
-"""Keys of events and labels as strings, and a notice if labels do not match events."""
+"""Keys of events and labels as text, and a notice if they do not match."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class KeyExamples:
         self.wants_events, self.wants_labels = len(self._events) < _KEPT, len(self._labels) < _KEPT
 
     def notice(self, counts: Mapping[str, int]) -> str:
-        """Return a notice if few labels match in time or most precede their events; otherwise an empty string."""
+        """Return a notice if few labels match in time or most come early, else ""."""
         if not self._events or not self._labels:
             return ""
         if common := self._events.keys() & self._labels.keys():
@@ -90,7 +90,7 @@ class KeyExamples:
         )
 
     def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
-        """Return a notice if the times of events and labels are too far apart or in the wrong order."""
+        """Return a notice if times of events and labels are apart or reversed."""
         lags = times[:, 1] - times[:, 0]
         median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels arrived in time"
         where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events (median)"

@@ -1,4 +1,4 @@
-"""Adapters that let runs and delayed labels call classifiers of this package and other River classifiers."""
+"""Adapters of own and other River classifiers for runs and delayed labels."""
 
 from __future__ import annotations
 
@@ -62,12 +62,18 @@ class OwnModel:
         return unusable_rows(batch.features)
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
-        """Return the batch and all its events, with the refused labels; `unusable` has removed the others."""
+        """Return the batch and the indices of all events, adding refused labels.
+
+        `unusable` has removed the other invalid events.
+        """
         batch.rejected += [Rejected(reason, {}) for reason in self.take_refused()]
         return batch, slice(None)
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
+        """Return probabilities of `classes` without changing the model, or None.
+
+        None means that the model predicts no probabilities.
+        """
         return np.asarray(self.model.peek_proba_many(rows)) if hasattr(self.model, "peek_proba_many") else None
 
     def step(self, batch: Batch, learn: bool) -> Answer:
@@ -147,12 +153,12 @@ class RowModel:
         return {}
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
-        """Return the batch without events that raised an error, and the numbers of the others."""
+        """Return the batch without failed events, and the indices of the others."""
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep
 
     def step(self, batch: Batch, learn: bool) -> Answer:
-        """Test, then train on one event after another; events that raise an error are rejected."""
+        """Test, then train on one event after another; reject those that raise errors."""
         n, none, labels = len(batch), np.zeros(0, np.int64), batch.labels
         if not learn:
             self._number(labels)
@@ -205,7 +211,7 @@ class RowModel:
         return True
 
     def _predict(self, x: dict[Any, Any]) -> tuple[int, float, Shares]:
-        """Return the number of the predicted class, its probability (NaN if unknown), and all if requested."""
+        """Return class number, probability (NaN if unknown), and all if requested."""
         shares: Shares = None
         try:
             prediction = None if self._takes_likeliest else self.model.predict_one(x)
@@ -228,14 +234,17 @@ class RowModel:
         self.model.learn_one(x, code == 1 if self._binary else label)
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """Return probabilities of `classes` for rows without changing the model; None if it predicts none."""
+        """Return probabilities of `classes` without changing the model, or None.
+
+        None means that the model predicts no probabilities.
+        """
         try:
             return self.table([self.model.predict_proba_one(row) for row in rows])
         except (NotImplementedError, AttributeError):
             return None
 
     def _number(self, labels: Sequence[Any]) -> None:
-        """Number the labels before any prediction, because models may predict True for labels of 1."""
+        """Number the labels before predictions; models may predict True for 1."""
         for label in labels:
             if label is None:
                 continue
@@ -250,7 +259,7 @@ class RowModel:
             )
 
     def _encode(self, label: Any) -> int:
-        """Return the number of a class, adding a new one; warn if its spelling is doubtful."""
+        """Return the number of a class, possibly new; warn of a doubtful spelling."""
         code = self.codes.get(label)
         if code is None:
             if self._tolerant and (notice := new_label_notice(label, self.codes)) is not None:
@@ -278,7 +287,7 @@ class RowModel:
 
 
 def takes_likeliest(model: Any) -> bool:
-    """Return whether a classifier predicts the most probable class, the default of River."""
+    """Return whether a classifier has River's default: the most probable class."""
     from river import compose
 
     while isinstance(model, compose.Pipeline):
@@ -287,5 +296,5 @@ def takes_likeliest(model: Any) -> bool:
 
 
 def is_own(model: Any) -> bool:
-    """Return whether a classifier learns batches with values stored at prediction time."""
+    """Return whether a classifier learns batches with stored prediction values."""
     return hasattr(model, "memory_size") and hasattr(model, "run_batch")

@@ -1,4 +1,7 @@
-"""What the join, its models and its callers exchange: events, predictions and matches."""
+"""Types exchanged by the join, its models and its callers.
+
+They are events, predictions and matches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features in arrays, stored at prediction time for learning when the label arrives."""
+"""Features in arrays, stored at prediction time for later learning."""
 
 from __future__ import annotations
 

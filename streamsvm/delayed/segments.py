@@ -116,7 +116,7 @@ class Segments:
             self.settle(i)
 
     def settle(self, i: int, share: float = _FREED) -> None:
-        """Remove freed words if their share exceeds `share`, and move a closed segment to the folder."""
+        """Compact a segment with too many freed words; move a closed one to the folder."""
         segment = self.all[i]
         if segment.n_free > share * len(segment.data) / 8:
             records = self.table.of(segment.first, self.end(i))
@@ -139,7 +139,7 @@ class Segments:
         return holds
 
     def trim(self, most_bytes: float) -> None:
-        """Remove forgotten segments, and compact the others if more than `most_bytes` are in use."""
+        """Remove forgotten segments; compact others if memory exceeds `most_bytes`."""
         while len(self.all) > 1 and self.all[1].first <= self.table.state.known:
             del self.all[0]
         if self.n_bytes > most_bytes:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class SingleRow:
-    """Batch of one row, predicted or learned by one compiled call with the result of `run_batch`.
+    """Batch of one row, predicted or learned by one compiled call.
+
+    The results are those of `run_batch`.
 
     Parameters
     ----------
@@ -65,7 +67,10 @@ class SingleRow:
         return self._model.labels.codes[label]
 
     def pack(self, x: Any) -> bytes | None:
-        """Return the values of an event with exactly the known names, all numbers; None if it needs `predict`."""
+        """Return packed numbers of an event with exactly the known names, or None.
+
+        None means that the event needs `predict`.
+        """
         fast = self._model.fast_path
         if type(x) is not dict or len(x) != fast[0]:
             return None
@@ -130,7 +135,7 @@ class SingleRow:
         return n_row == fast[0] and bool(self._learn_row(self.address, sets, held, n_row, n_key, code))
 
     def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
-        """Learn a row of any features, given by name, with the memory of its prediction; see `learn`."""
+        """Learn a row of named features with the memory of its prediction; see `learn`."""
         model = self._model
         code = model.labels.codes.get(label)
         if code is None:
@@ -142,7 +147,7 @@ class SingleRow:
             return self._run_listed(n, code)
 
     def _run_listed(self, n_values: int, label: int) -> bool:
-        """Predict the row of listed columns that the learner has loaded, or learn it if it has a label."""
+        """Predict the loaded row of listed columns, or learn it if it has a label."""
         self._end[1], self._label_of_listed[0], self._listed.answering = n_values, label, label < 0
         return bool(self._run_rows(self._owner, self._listed) == 1)
 

@@ -23,7 +23,10 @@ reserve for slots and words that are not removed yet."""
 
 
 class SlotTable:
-    """Records of slots from `state.base` on, the hash table of keys, and the journal of the last step."""
+    """Slot records, the hash table of keys, and the journal of the last step.
+
+    Records begin at slot `state.base`.
+    """
 
     def __init__(self) -> None:
         prepare([entry for module in (kernels, digests, single_join) for entry in module.ENTRY_POINTS.values()])
@@ -66,7 +69,10 @@ class SlotTable:
         return self.records[self.at(first) : self.at(end)]
 
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
-        """Process events and labels in order; return the journal, which the next call overwrites."""
+        """Process events and labels in order; return the journal.
+
+        The next call overwrites it.
+        """
         kernels.ENTRY_POINTS["run"](self.state, digests, times, labels, sizes)
         return self.journal
 

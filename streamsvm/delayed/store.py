@@ -175,7 +175,9 @@ class Store(Contents):
         return found
 
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:
-        """Process events (label -1) and labels in order; return the journal, which the next call overwrites.
+        """Process events (label -1) and labels in order; return the journal.
+
+        The next call overwrites it.
 
         Raises
         ------
@@ -191,7 +193,7 @@ class Store(Contents):
         return bool(self.table.is_simple(self.table.address, padded(key), len(key), time))
 
     def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Sequence[Any]) -> int:
-        """Process and store a single event; return 1 if it is pending, plus 2 if other events leave.
+        """Store a single event; return 1 if it is pending, plus 2 if others leave.
 
         Parameters
         ----------
@@ -249,7 +251,7 @@ class Store(Contents):
         return kind
 
     def _open(self, n_bytes: int) -> bytearray:
-        """Make room for an event of n bytes, or a label; return the words of the open segment."""
+        """Make room for an event or a label; return the data of the open segment."""
         if not self._spare:
             self.trim()
             self._make_room(_SPARE, np.array([n_bytes and n_bytes + int(self.table.state.event_bytes)]))
@@ -264,7 +266,10 @@ class Store(Contents):
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
-        """Process a single label; return the kind of its entry in the journal, see `single_join.add_label`."""
+        """Process a single label; return its kind in the journal.
+
+        See `single_join.add_label`.
+        """
         self._open(0)
         n_key = len(key)
         found: int = self.table.add_label(self.table.address, key + _ZEROS[n_key & 7], n_key, time, label)
