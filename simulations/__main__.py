@@ -99,9 +99,9 @@ def _options(chosen: Benchmark, given: Sequence[str]) -> argparse.Namespace:
 
 def shown(chosen: Benchmark, results: Results) -> list[str]:
     """Return the tables of a benchmark, and how its results were measured."""
-    older = partial(results.is_older, subject=chosen.subject)
+    older = results.older(chosen.subject, chosen.others)
     made = [table.markdown(results.rows, older) for table in chosen.tables.values()]
-    return [*filter(None, made), tables.sources(results, chosen.subject)]
+    return [*filter(None, made), tables.sources(results, chosen.subject if older else "")]
 
 
 def listing() -> str:
@@ -109,7 +109,7 @@ def listing() -> str:
     lines = []
     for name in BENCHMARKS:
         chosen, results = benchmark(name), tables.stored(name)
-        n_older = sum(results.is_older(row, chosen.subject) for row in results.rows.values())
+        n_older = len(results.older(chosen.subject, chosen.others))
         state = f"{len(results.rows)} results, {n_older} of them older than the last change of results"
         lines.append(f"{name}\n    {chosen.about}\n    {state if results.rows else 'no results are stored'}")
     return "\n".join(lines)
@@ -136,9 +136,10 @@ def _drift() -> str:
 def _table(name: str, table: str) -> str:
     """Generate a table; the last table of a benchmark also tells how its results were measured."""
     chosen, results = benchmark(name), tables.stored(name)
-    text = chosen.tables[table].markdown(results.rows, partial(results.is_older, subject=chosen.subject))
+    older = results.older(chosen.subject, chosen.others)
+    text = chosen.tables[table].markdown(results.rows, older)
     is_last = table == list(chosen.tables)[-1]
-    return f"{text}\n\n{tables.sources(results, chosen.subject)}" if is_last else text
+    return f"{text}\n\n{tables.sources(results, chosen.subject if older else '')}" if is_last else text
 
 
 def pages() -> dict[Path, str]:

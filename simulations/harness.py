@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,6 +75,8 @@ class Benchmark:
         Function that plots the results.
     subject
         What the results depend on: a key of `RESULTS_LAST_CHANGED_AT`.
+    others
+        Parts of the names of results that do not depend on it, such as other people's learners.
     packages
         Packages whose versions are stored.
     arguments
@@ -89,6 +91,7 @@ class Benchmark:
     tables: Mapping[str, Table] = field(default_factory=dict)
     draw: Callable[[Rows], None] | None = None
     subject: str = "learners"
+    others: Collection[str] = ()
     packages: tuple[str, ...] = PACKAGES
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     is_of_the_user: bool = False

@@ -9,7 +9,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ RESULTS_LAST_CHANGED_AT = {
 }
 """The last commit that changed what the learners predict, also with late labels, and what the batch solvers compute.
 
-Set it with each such change: tables mark results of older commits.
+Set it with each such change: tables mark our results of older commits.
 """
 
 Rows = dict[str, dict[str, Any]]
@@ -72,10 +72,15 @@ class Results:
             row["run"] = used.index(row["run"])
         self.runs = [self.runs[index] for index in used]
 
-    def is_older(self, row: Mapping[str, Any], subject: str) -> bool:
-        """Return whether a result is older than the last change of such results."""
-        run = self.runs[row["run"]]
-        return "source" not in run and is_older(run["date"], subject)
+    def older(self, subject: str, others: Iterable[str] = ()) -> set[str]:
+        """Return the results that are older than the last change; those of other people's learners do not change."""
+        return {
+            key
+            for key, row in self.rows.items()
+            if "source" not in (run := self.runs[row["run"]])
+            and set(others).isdisjoint(key.split(SEPARATOR))
+            and is_older(run["date"], subject)
+        }
 
 
 def is_older(date: str, subject: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,8 +58,8 @@ class Table:
     columns: Sequence[Column]
     last: str = ""
 
-    def markdown(self, rows: Rows, is_older: Callable[[Mapping[str, Any]], bool] = lambda _: False) -> str:
-        """Format the results, empty without any; rows with results older than the last change are marked."""
+    def markdown(self, rows: Rows, older: Container[str] = ()) -> str:
+        """Format the results, empty without any; rows with older results are marked."""
         grouped: dict[str, Rows] = {}
         for key, measured in rows.items():
             name = self.row(key.split(SEPARATOR))
@@ -69,7 +69,7 @@ class Table:
             return ""
         lines = [[self.title, *(column.title for column in self.columns)]]
         for name, own in grouped.items():
-            mark = f" {OLDER}" if any(map(is_older, own.values())) else ""
+            mark = f" {OLDER}" if any(key in older for key in own) else ""
             lines.append([name + mark, *self._cells([column.value(own) for column in self.columns])])
         if self.last:
             lines.append([self.last, *self._cells([column.value(rows) for column in self.columns])])
@@ -138,12 +138,11 @@ def slashed(
 _CHOICE = re.compile(r" --again| --only(?: '[^']*'| [^-\s]\S*)+")  # of rows, in a command
 
 
-def sources(results: Results, subject: str) -> str:
-    """Describe how results were measured: a sentence per command, and the meaning of the mark."""
-    has_older = any(results.is_older(row, subject) for row in results.rows.values())
+def sources(results: Results, marked: str = "") -> str:
+    """Describe how results were measured: a sentence per command, and the mark of older results of a subject."""
     is_ours = results.path.parent == RESULTS
     link = f"[Raw results](../simulations/results/{results.path.name})." if is_ours else f"Raw results: {results.path}."
-    return " ".join([described(results.runs), *([older(subject)] if has_older else []), link])
+    return " ".join([described(results.runs), *([older(marked)] if marked else []), link])
 
 
 def described(runs: Iterable[Mapping[str, Any]]) -> str:
@@ -168,7 +167,7 @@ def _conditions(run: Mapping[str, Any]) -> str:
 def older(subject: str) -> str:
     """Explain the mark of older results."""
     commit, date = RESULTS_LAST_CHANGED_AT[subject]
-    return f"{OLDER} Measured before {commit} of {day(date)}, the last commit that changed results of {subject}."
+    return f"{OLDER} Measured before {commit} of {day(date)}, the last commit that changed our results of {subject}."
 
 
 def day(date: str) -> str:

@@ -226,5 +226,6 @@ RARE = Benchmark(
         "rare_cost": _rare_table("cost", "{:.3f}", min),
         "rare_loss": _rare_table("log loss", "{:.4f}", min),
     },
+    others=[peer for peer in peers() if peer not in ("StreamSVM", "CPM")],
     packages=("river", "numpy", "numba", "scikit-learn"),
 )

@@ -155,4 +155,5 @@ BENCHMARK = Benchmark(
         ),
     },
     subject="late labels",
+    others=LEARNERS[1:],
 )

@@ -260,6 +260,7 @@ BENCHMARK = Benchmark(
         "feature_drift_default": _delays("default"),
     },
     subject="monitor",
+    others=[name for name in KINDS if name != "FeatureMonitor"],
     arguments=_arguments,
     packages=("river", "frouros", "nannyml", "numpy", "scipy"),
 )

@@ -172,6 +172,7 @@ BENCHMARK = Benchmark(
         "heldout": _table("accuracy", "{:.1f}", max, (Column("gain", gain, "{:+.1f}"),)),
         "heldout_loss": _table("log loss", "{:.3f}", min),
     },
+    others=LEARNERS[1:],
     arguments=arguments,
     is_of_the_user=True,
 )

@@ -276,5 +276,6 @@ BENCHMARK = Benchmark(
         ),
         "refits_drift": Table("gain", group, [Column(solver, partial(gains, solver)) for solver in SOLVERS]),
     },
+    others=FORESTS,
     packages=("river", "numpy", "numba", "scikit-learn"),
 )

@@ -213,4 +213,5 @@ BENCHMARK = Benchmark(
     cases,
     {"streams": TABLE, "learners": LEARNERS},
     draw,
+    others=PEERS,
 )

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _list(cells, store)
         return
     if not options.report:
-        todo = [cell.case for cell in cells if cell.key not in store]
+        todo = [cell.case for cell in cells if options.again or cell.key not in store]
         run(todo, store, provenance(PACKAGES), options.jobs, options.backend)
         store.finish()
     print(f"report: {report.write(store, scenarios, table, options.out)}")
@@ -78,6 +78,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--learner-file", nargs="+", type=Path, default=[], metavar="FILE", help="more, like simulations/learners.toml")
     add("--seeds", type=int, default=10, help="number of seeds, for scenarios that have seeds (10)")
     add("--events", type=int, help="length of scenarios, and maximum number of events of other streams")
+    add("--again", action="store_true", help="measure again instead of using stored results")
     add("--jobs", type=int, default=-1, help="parallel runs (-1: one per core)")
     add("--backend", default="loky", help="backend of joblib (loky)")
     add("--limit", type=float, default=math.inf, metavar="S", help="maximum seconds of a run; partial results count")

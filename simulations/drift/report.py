@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from connectors.synthetic import Scenario, find, names
 from simulations import tables
@@ -139,16 +140,21 @@ def _opening(cells: pd.DataFrame) -> str:
 def _made(cells: pd.DataFrame) -> str:
     """Describe how the results were measured."""
     runs = [json.loads(run) for run in cells.run.unique()]
-    note = [older("learners")] if any(is_older(run["date"], "learners") for run in runs) else []
+    note = [older("learners")] if _older(cells).any() else []
     raw = "[Raw results](../simulations/results/drift.parquet)."
     return " ".join([described(sorted(runs, key=lambda run: run["date"])), *note, raw])
 
 
 def _marked(cells: pd.DataFrame, learners: Iterable[str]) -> list[str]:
-    """Mark the learners with results that are older than the last change."""
-    runs = cells.groupby("learner").run.unique()
-    dates = {name: [json.loads(run)["date"] for run in runs[name]] for name in learners}
-    return [f"{name} {OLDER}" if any(is_older(date, "learners") for date in dates[name]) else name for name in learners]
+    """Mark our learners with results that are older than the last change."""
+    older = set(cells.learner[_older(cells)])
+    return [f"{name} {OLDER}" if name in older else name for name in learners]
+
+
+def _older(cells: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which cells are older results of our learners."""
+    runs = {run: is_older(json.loads(run)["date"], "learners") for run in cells.run.unique()}
+    return np.array(cells["of"] == "streamsvm") & np.array(cells.run.map(runs), bool)
 
 
 def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str]) -> Section:

@@ -258,5 +258,6 @@ BENCHMARK = Benchmark(
     },
     draw,
     subject="solvers",
+    others=(PLAIN, INSIDE, ONLINE),
     packages=SOLVER_PACKAGES,
 )

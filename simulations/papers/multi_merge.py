@@ -257,5 +257,6 @@ BENCHMARK = Benchmark(
         "multi_merge_merging": _table("share of the time spent merging", "merging", "{:.2f}"),
     },
     draw,
+    others=(EXACT,),
     packages=("numpy", "numba", "scikit-learn"),
 )

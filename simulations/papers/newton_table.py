@@ -140,5 +140,6 @@ BENCHMARK = Benchmark(
         )
     },
     subject="solvers",
+    others=SOLVERS[3:],
     packages=SOLVER_PACKAGES,
 )

@@ -223,5 +223,6 @@ BENCHMARK = Benchmark(
     },
     draw,
     subject="solvers",
+    others=("LIBSVM", "LIBSVM on a subset", "LIBSVM on a subset, C = 10", "Nystroem 300 + linear"),
     packages=SOLVER_PACKAGES,
 )

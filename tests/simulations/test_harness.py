@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import pkgutil
@@ -68,13 +69,26 @@ def test_another_process_may_store_results_meanwhile(results):
 def test_rows_with_older_results_are_marked(results):
     results.add({"sea / A": {"accuracy": 50.0}, "sea / B": {"accuracy": 60.0}, "sine / A": {"accuracy": 70.0}}, NEW)
     results.add({"sea / A": {"accuracy": 55.0}}, OLD)
-    older = partial(results.is_older, subject="learners")
-    lines = [line.split(" | ") for line in TABLE.markdown(results.rows, older).splitlines()]
+    lines = [line.split(" | ") for line in TABLE.markdown(results.rows, results.older("learners")).splitlines()]
     assert lines[0] == ["| stream", "A", "B |"]
     assert lines[2:] == [["| sea †", "55.0", "**60.0** |"], ["| sine", "**70.0**", " |"]]
     said = sources(results, "learners")
+    assert "cccc" not in sources(results)
     for told in ("`now`", "`before`", "aaaa", "bbbb", "cccc", "river 2", "machine not recorded", "20 November 2026"):
         assert told in said
+
+
+def test_results_of_other_peoples_learners_are_not_marked(results):
+    results.add({"sea / A": {"accuracy": 50.0}, "sine / B": {"accuracy": 60.0}}, OLD)
+    results.add({"RBF / A": {"accuracy": 50.0}}, {"source": "A paper"})
+    assert results.older("learners") == {"sea / A", "sine / B"}
+    assert results.older("learners", others=["B"]) == {"sea / A"}
+    ours = Benchmark("b", "", lambda _: [], {"t": TABLE}, others=["B"])
+    table, told = program.shown(ours, results)
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| sea †", "| sine", "| RBF"]
+    assert "cccc" in told
+    table, told = program.shown(dataclasses.replace(ours, others=["A", "B"]), results)
+    assert "†" not in table + told
 
 
 def test_missing_cases_are_measured_and_failures_do_not_stop_the_others(results):
