@@ -247,8 +247,8 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
 
         - All formats: `format` overrides the suffix; `batch_size` is the number of events per batch (at most 4096 by
         default).
-        - Text: `encoding` (default utf-8, or utf-16 if the file starts with its byte order mark); `at_end` is stop
-        (default) or wait, which follows a growing file.
+        - Text: `encoding` (default utf-8, or utf-16 or utf-32 if the file starts with its byte order mark); `at_end` is
+        stop (default) or wait, which follows a growing file.
         - Named columns: the column names `label`, `key`, `time` and `ignore`; `types` maps names to number, category,
         time or ignore.
         - Times: `time_unit` is the unit of numeric times (s, ms, us or ns; default: inferred from the first one);

@@ -88,9 +88,9 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
             "a `source` has one concept",
         ),
         *(
-            (f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding), {}, f"UTF-16: set encoding={encoding}")
+            (f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding), {}, f"set encoding={encoding}")
             for suffix in ("csv", "jsonl", "libsvm")
-            for encoding in ("utf-16-le", "utf-16-be")
+            for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
         ),
     ],
 )

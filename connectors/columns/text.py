@@ -173,12 +173,15 @@ class TextColumns:
     def decided(self) -> dict[str, Any]:
         """Types and formats inferred so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
-        return found | self.numbers.decided
+        files = {"met": sorted(self._met.difference(self.types)), "absent": sorted(self._absent)}
+        return found | {name: names for name, names in files.items() if names} | self.numbers.decided
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore inferred types and formats."""
         self.types, self.strays = dict(decided.get("types", self.types)), dict(decided.get("strays", {}))
         self._is_decided |= bool(self.types)
+        self._met.update(self.types, decided.get("met", ()))
+        self._absent = set(decided.get("absent", ()))
         self.times.guesses = dict(decided.get("units", {}))
         self.numbers.restore(decided)
         self._leave_out()

@@ -204,12 +204,12 @@ class ManyFilesSource(PrefetchSource):
             raise ConnectorError(f"{name}: {what}", "missing")
         inner = self._inner
         if inner is not None and at is not None:
-            if current is None:
+            is_open = current is not None and self._current is not None and self._current.name == name
+            if not is_open:
                 inner.recall(at)
-            elif self._current is None or self._current.name != name:
-                inner.next_file(current.path)
-                inner.seek(at)
-            else:
+            if current is not None:
+                if not is_open:
+                    inner.next_file(current.path)
                 inner.seek(at)
         self._current = current
         self._at = position

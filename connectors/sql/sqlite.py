@@ -12,7 +12,7 @@ import numpy as np
 
 from connectors.columns.cells import Bad
 from connectors.columns.roles import Roles
-from connectors.columns.typed import TypedColumns
+from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.sql.source import Page, SqlSource, path_of, sqlite_uri
@@ -36,11 +36,14 @@ class SqliteColumns(TypedColumns):
         """Add a warning."""
         self.numbers.notices.say(text)
 
+    def refuse_binary(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Refuse first rows with binary values in a feature or the label."""
+        for name, values in zip(self.typed, zip(*rows, strict=True), strict=False):
+            if bytes in map(type, values):
+                remedy = "name it in ignore=" if name in self._features else "choose a column of texts or numbers"
+                raise ConnectorError(f"{self.source}: column {name!r} has binary values; {remedy}", "type", column=name)
+
     def look_at(self, columns: Mapping[str, Any]) -> None:
-        for name in self.typed:
-            if bytes in map(type, columns[name]):
-                what = f"column {name!r} has binary values; name it in ignore="
-                raise ConnectorError(f"{self.source}: {what}", "type", column=name)
         self._is_deciding = True
         super().look_at(columns)
         self._is_deciding = False
@@ -86,6 +89,9 @@ class SqliteSource(SqlSource):
                     self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
             columns = SqliteColumns(self.name, [name for name, *_ in about], roles)
             self._warn_of_sorts(columns)
+            with self._working():
+                first = f"SELECT {self._names(columns.typed) or 'NULL'} FROM {self._base}{self._order} LIMIT {SAMPLE}"
+                columns.refuse_binary(self._connection.execute(first).fetchall())
             return columns
         except BaseException:
             self._let_go()

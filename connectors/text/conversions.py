@@ -10,7 +10,12 @@ from connectors.errors import ConnectorError
 from connectors.text.bytestreams import CHUNK, ByteStream, Converted
 
 _DAMAGED = "streamsvm-damaged"
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = {  # the byte order mark of UTF-32 may start with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 # A lone surrogate is not valid UTF-8, so the line reader rejects the line that contains it.
 codecs.register_error(_DAMAGED, lambda error: ("\udcff", getattr(error, "end", 0)))
@@ -51,7 +56,7 @@ class Transcoded(Converted):
     stream
         Stream to convert.
     codec
-        Encoding. None: UTF-16 if the stream starts with its byte order mark, else no conversion.
+        Encoding. None: UTF-16 or UTF-32 if the stream starts with the byte order mark, else no conversion.
     name
         Name of the stream in messages.
 
@@ -96,14 +101,14 @@ class Transcoded(Converted):
                 return text if text or data is not None else None
 
     def _begin(self, data: bytes | None) -> bytes | None:
-        """Detect UTF-16 by the first two bytes."""
+        """Detect UTF-16 and UTF-32 by the first bytes."""
         self._head += data or b""
-        if len(self._head) < 2 and data is not None:
+        if data is not None and any(len(self._head) < len(mark) and mark.startswith(self._head) for mark in _MARKS):
             return b""
         head, self._head = self._head, b""
-        self._is_plain = not head.startswith(_UTF_16)
+        self._codec = next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
+        self._is_plain = self._codec is None
         if not self._is_plain:
-            self._codec = "utf-16"
             self._restart()
         return head or data
 

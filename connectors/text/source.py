@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,15 +260,16 @@ def _text_of(line: bytes) -> str:
 
 def _no_lines(head: bytes) -> str | None:
     """Return why a stream with this start is not lines of text, and the remedy."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
-        order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
-        return f"the header is not valid utf-8 but UTF-16: set encoding=utf-16-{order}"
+    for width in (2, 4):
+        if _are_zeros_apart(head, width):
+            order = "be" if head[::width].count(0) > head[width - 1 :: width].count(0) else "le"
+            return f"the header is not valid utf-8 but UTF-{8 * width}: set encoding=utf-{8 * width}-{order}"
     if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
         return "lines end only in carriage returns: convert them first: tr '\\r' '\\n' < FILE"
     return None
 
 
-def _every_other_is_zero(head: bytes) -> bool:
-    """Return whether bytes look like ASCII text in two bytes per character."""
-    zeros = [head[0::2].count(0), head[1::2].count(0)]
-    return min(zeros) == 0 and max(zeros) > 0.4 * len(head)
+def _are_zeros_apart(head: bytes, width: int) -> bool:
+    """Return whether bytes look like ASCII text in `width` bytes per character."""
+    zeros = [head[i::width].count(0) for i in range(width)]
+    return min(zeros) == 0 and sum(zeros) > 0.8 * (width - 1) / width * len(head)

@@ -20,6 +20,7 @@ EXIT_CODES = {
     "run": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, with checkpoint and report (a second signal kills)",
     "profile": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, without a profile",
     "per_key": f"{_DONE}; {_AWAY}; {_ENDED}, after a commit",
+    "watch": f"2 invalid settings, or no page of a run; {_AWAY}; {_ENDED}",
 }
 """Exit codes, by the module of a command."""
 

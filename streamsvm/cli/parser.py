@@ -88,13 +88,14 @@ def parse(arguments: list[str]) -> Any:
 
 
 def _unrecognized(arguments: list[str], options: Any) -> str:
-    """Return the error for unknown arguments, with the most similar option."""
+    """Return the error for unknown arguments, with the most similar option, without values, which may be secrets."""
     name = arguments[0].partition("=")[0]
     settings = options.takes if issubclass(options, RunConfig) else ()
     if name.startswith("--") and (new := new_name(name[2:], settings)) is not None:
         return f"{name} is now {new}"
     near = difflib.get_close_matches(name, sorted(map(option_of, options.takes & FLAGS)), 1, cutoff=0.75)
-    return f"unrecognized arguments: {' '.join(arguments)}{f': did you mean {near[0]}?' if near else ''}"
+    names = [each.partition("=")[0] for each in arguments if each.startswith("-")] or arguments
+    return f"unrecognized arguments: {' '.join(names)}{f': did you mean {near[0]}?' if near else ''}"
 
 
 def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -182,6 +182,16 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def _number_of(kind: Callable[[str], Any], text: str) -> Any:
+    """Parse a value, with an error that names the text."""
+    try:
+        return kind(text)
+    except ValueError:
+        if kind not in (int, float):
+            raise
+        raise ValueError(f"{text!r} is not a {'whole ' if kind is int else ''}number") from None
+
+
 # Kind by name, and the types of its values.
 _TRIGGER_KINDS: dict[str, tuple[Any, ...]] = {
     "every": (Every, int),
@@ -264,4 +274,4 @@ def _parsed(text: str, of_number: str, kinds: Mapping[str, Any]) -> Any:
     (kind, *types), values = kinds[name], values or _DEFAULTS.get(name, [])
     if len(values) > len(types):
         raise ValueError(f"{values[len(types)]!r} is a surplus value")
-    return kind(*(own(value) for own, value in zip(types, values, strict=False)))
+    return kind(*(_number_of(own, value) for own, value in zip(types, values, strict=False)))

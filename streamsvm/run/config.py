@@ -302,7 +302,7 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
         key, equals, value = text.partition("=")
         if not equals:
             raise SetupError(f"--set {text}: must read NAME=VALUE")
-        name = _field(f"--set {text}", key.strip(), config)
+        name = _field(f"--set {key}", key.strip(), config)  # without the value, which may be a secret
         found[name] = f"{found[name]},{value}" if name in found and kinds[name] in REPEATED else value
     return found
 

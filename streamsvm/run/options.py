@@ -109,8 +109,8 @@ class StreamOptions(Settings):
     skip_rows : N
         Skip the first N lines of CSV.
     encoding : NAME
-        The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 with a byte order
-        mark).
+        The encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 or utf-32
+        with a byte order mark).
     envelope : {debezium, connect}
         Take the record out of each change event of Debezium (`after`; deletes are skipped and counted; ts_ms is a
         time), or out of `payload` of Kafka Connect's JSON with schemas.

@@ -125,6 +125,14 @@ def test_a_page_whose_token_is_not_known(tmp_path, caplog):
         assert "the-token-of-it" not in caplog.text
 
 
+def test_an_address_without_a_page_of_a_run_ends_the_command(streamsvm, tmp_path):
+    with contextlib.closing(Server(CheckpointView(tmp_path), "0", "the-token-of-it")) as server:
+        assert f"{server.url}: status 401" in streamsvm("watch", server.url, "--page", "0", code=2).stderr
+    said = streamsvm("watch", "http://127.0.0.1:1", "--page", "0", code=75).stderr
+    assert "http://127.0.0.1:1: does not respond" in said
+    assert said.count("\n") == 1
+
+
 def test_from_the_command_line(tmp_path):
     run(tmp_path / "state", CPMClassifier(), 1_000)
     with Running("state", cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as first:

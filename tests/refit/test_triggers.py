@@ -375,7 +375,8 @@ def test_triggers_from_text(text, trigger):
     ("text", "named"),
     [
         ("5000:3", "'3'"),
-        ("growing:x", "'x'"),
+        ("growing:x", "'x' is not a whole number"),
+        ("growing:5:x", "'x' is not a number"),
         ("growing:10:0.5", "`factor`"),
         ("1y", "1y"),
         ("drift:Adwin", "'Adwin'"),

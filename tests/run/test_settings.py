@@ -68,6 +68,11 @@ def test_errors_do_not_repeat_passwords(streamsvm, tmp_path):
         result = streamsvm("run", *arguments, code=None)
         assert result.returncode != 0
         assert "hunter2" not in result.stderr
+    misspelt = (("--page-tokn", "hunter2"), ("--page-tokn=hunter2",), ("--set", "page-tokn=hunter2"))
+    for arguments in misspelt:
+        message = streamsvm("run", "in.csv", *asked, *arguments, code=2).stderr
+        assert "page-tokn" in message
+        assert "hunter2" not in message
 
 
 def test_effort_and_members(streamsvm, refused, tmp_path):

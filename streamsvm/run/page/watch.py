@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from connectors.errors import UnreachableError
 from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import SetupError
@@ -48,10 +49,14 @@ def watch(place: str, page: str, token: str | None) -> None:
     Raises
     ------
     SetupError
-        If the directory does not exist, the URL is malformed, or the page cannot be served.
+        If the directory does not exist, the URL is malformed or refuses the request, or the page cannot be served.
+    UnreachableError
+        If nothing responds at the URL. Later, requests are repeated until it responds again.
     """
     is_address = place.startswith(("http://", "https://"))
     view: RemoteView | CheckpointView = RemoteView(place, token) if is_address else CheckpointView(place)
+    if isinstance(view, RemoteView):
+        view.check()
     with contextlib.closing(Server(view, page, token)):
         follow(view)
 
@@ -150,6 +155,10 @@ class CheckpointView(DashboardState):
         return "" if self.report is not None else "no checkpoint yet"
 
 
+class _Refused(OSError):
+    """The server responded with an error."""
+
+
 class RemoteView(DashboardState):
     """State of a run, read from `state.json` of its page; curves start when it does.
 
@@ -188,13 +197,25 @@ class RemoteView(DashboardState):
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             self._note_loss(error)
 
+    def check(self) -> None:
+        """Fetch the state for the first time. Raises an error instead of a warning."""
+        try:
+            self._show(self._fetch())
+        except _Refused as error:
+            raise SetupError(f"watch {self.url}: status {error.errno}: {error.strerror}", "refused") from error
+        except OSError as error:
+            what = f"watch {self.url}: does not respond: {error.strerror or error}"
+            raise UnreachableError(f"{what}; start it once the run serves its page") from error
+        except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            raise SetupError(f"watch {self.url}: is not the page of a run: {error!r}", "refused") from error
+
     def _fetch(self) -> bytes:
         with contextlib.closing(self._connect(self._host, self._port, timeout=_ANSWER_S)) as connection:
             connection.request("GET", self._path, headers=self._headers)
             answer = connection.getresponse()
             content = answer.read(_LONGEST)
         if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
-            raise OSError(answer.status, content[:300].decode("utf-8", "replace").strip())
+            raise _Refused(answer.status, content[:300].decode("utf-8", "replace").strip())
         return content
 
     def _show(self, content: bytes) -> None:

@@ -191,6 +191,18 @@ def test_every_position_resumes_to_the_same_events(tmp_path):
     assert sum(map(len, batches)) == 23
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_resumed_stream_knows_the_columns_of_the_files_before(tmp_path, suffix):
+    for i, names in enumerate(("ab", "ac", "acd")):  # `c` is empty at first
+        table(tmp_path / f"{i}.{suffix}", **{name: [None if i == 1 and name == "c" else 0.5] * 4 for name in names})
+    batches = list(open_source(str(tmp_path), batch_size=2))
+    for n, names in {2: "bcd", 3: "d", 5: ""}.items():
+        again = open_source(str(tmp_path), batch_size=2)
+        again.seek(json.loads(json.dumps(batches[n - 1].position)))
+        list(again)
+        assert {name for name in "abcd" if any(f"'{name}'" in notice for notice in again.notices)} == {*names}
+
+
 def test_files_that_were_read_may_be_removed_and_new_ones_are_read(tmp_path):
     source = open_source(str(folder(tmp_path, {f"{i}.csv": csv(i) for i in (2, 3, 4)})), label="y")
     reader = iter(source)

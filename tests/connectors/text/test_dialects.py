@@ -84,6 +84,7 @@ def test_excel_names_the_delimiter_in_the_first_line(tmp_path):
             ("utf-16", {"encoding": "utf-16"}),
             ("utf-16-le", {"encoding": "utf-16-le"}),
             ("utf-16-be", {"encoding": "UTF-16BE"}),
+            ("utf-32", {}),
             ("utf-32", {"encoding": "utf-32"}),
             ("cp037", {"encoding": "cp037"}),
         ],
