@@ -19,7 +19,7 @@ from connectors.registry import connector_of, opener
 from connectors.streams import PrefetchSource
 
 # Between two looks for new files: at least a second, and a multiple of the time that a look takes.
-_LOOK_S, _LOOK_PAUSES = 1.0, 10.0
+LOOK_S, _LOOK_PAUSES = 1.0, 10.0
 
 
 class ManyFilesSource(PrefetchSource):
@@ -135,14 +135,14 @@ class ManyFilesSource(PrefetchSource):
             elif not self._files.follow:
                 return
             elif time.monotonic() < due:
-                time.sleep(_LOOK_S / 4)
+                time.sleep(LOOK_S / 4)
                 yield Batch([], [], Origins({}, {}), self._at)
             else:
                 began = time.monotonic()
                 self._files.look()
                 self._plan(self._files.left)
                 ended = time.monotonic()
-                due = ended + max(_LOOK_S, _LOOK_PAUSES * (ended - began))
+                due = ended + max(LOOK_S, _LOOK_PAUSES * (ended - began))
 
     def _rest_of_file(self) -> Iterator[Batch]:
         """Yield the batches of the current file; the last position is the end of it."""

@@ -18,14 +18,14 @@ START_S = 30.0
 
 _SAY_S = 10.0  # between two warnings, at first
 _SAY_SELDOM_S = 300.0  # and at most
-_LOOK_S = 0.1  # between two tries
+LOOK_S = 0.1  # between two tries
 
-_PASSING = {
+PASSING = {
     # Not retriable for the client, but sent by brokers that stop, start or hand over their partitions.
     *("BrokerNotAvailableError", "UnknownBrokerIdError", "StaleControllerEpochError", "StaleBrokerEpochError"),
     *("BrokerIdNotRegisteredError", "NewLeaderElectedError", "TransactionCoordinatorFencedError", "UnknownError"),
 }
-_RENEWED = {
+RENEWED = {
     # Errors of a producer whose state was lost. A new producer starts without it.
     *("InvalidProducerEpochError", "ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError"),
     *("DuplicateSequenceNumberError", "UnknownProducerIdError", "InvalidProducerIdMappingError", "IllegalStateError"),
@@ -49,12 +49,12 @@ def passes(error: BaseException) -> bool:
         return isinstance(error, ConnectionError | TimeoutError) or error.errno in _NETWORK
     if isinstance(error, RuntimeError):
         return any(text in str(error) for text in _CLOSING)
-    return _all_are(error, _PASSING)
+    return _all_are(error, PASSING)
 
 
 def passes_anew(error: BaseException) -> bool:
     """Return whether an error is transient, or is resolved by a new producer."""
-    return passes(error) or _GIVEN_UP in str(error) or _all_are(error, _PASSING | _RENEWED)
+    return passes(error) or _GIVEN_UP in str(error) or _all_are(error, PASSING | RENEWED)
 
 
 def _all_are(error: BaseException, some: set[str]) -> bool:
@@ -97,7 +97,7 @@ class RetryTimeout:
             self._say_at = now + self._pause
             self._pause = min(2 * self._pause, _SAY_SELDOM_S)
             logger.warning("%s: no %s available; retrying%s", error, self._what, _so_far(waited))
-        time.sleep(_LOOK_S)
+        time.sleep(LOOK_S)
 
     def reward(self, name: str) -> None:
         """Reset the timeout after a success."""

@@ -17,9 +17,9 @@ Read: TypeAlias = Callable[[bytes], dict[str, Any]]
 
 _FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
 _ALIASES = {"jsonl": "json"}
-_SURE_S = 2.0  # for which a new schema may be unknown to a part of the registry
+SURE_S = 2.0  # for which a new schema may be unknown to a part of the registry
 _AGAIN_S = 30.0  # between two requests of an unknown schema
-_LOOK_S = 0.2  # between two requests before that
+LOOK_S = 0.2  # between two requests before that
 _MOST_ABSENT = 10_000
 
 
@@ -69,8 +69,8 @@ class RegistryValues(JsonValues):
     def _ask(self, number: int, now: float) -> bool:
         """Ask for a schema. Return False if it is unknown, but may be too new."""
         first, last, _ = self._absent.get(number, (now, float("-inf"), ""))
-        is_sure = now - first >= _SURE_S
-        if now - last < (_AGAIN_S if is_sure else _LOOK_S):
+        is_sure = now - first >= SURE_S
+        if now - last < (_AGAIN_S if is_sure else LOOK_S):
             return is_sure
         try:
             self._readers[number] = self._reader(number, self.registry.schema(number))

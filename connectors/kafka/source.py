@@ -29,10 +29,10 @@ from connectors.streams import Source
 
 _WAIT_S = 0.01  # for more records, once, before results are made durable
 _IDLE_S = 0.05  # after that
-_LOOK_S = 30.0  # between two checks for new partitions
-_ASK_S = 5.0  # between two queries of the ends of partitions and of the topic id
+LOOK_S = 30.0  # between two checks for new partitions
+ASK_S = 5.0  # between two queries of the ends of partitions and of the topic id
 _SUSPENDED_S = 2.0  # after the deadline of a poll: the process did not run, so that no broker was silent
-_DRY_S = 30.0  # with a lag and without an event, before a warning
+DRY_S = 30.0  # with a lag and without an event, before a warning
 _REGISTRY = "schema registry"
 _ID = "topic id"  # beside the topic in positions; no topic can have this name
 
@@ -89,7 +89,7 @@ class KafkaSource(Source):
         self._options = own = SourceOptions(asked, topic, import_kafka().KafkaConsumer.DEFAULT_CONFIG)
         self._closed = self._waited = self._stalled = False
         self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
-        self._checked = -_ASK_S
+        self._checked = -ASK_S
         self._brokers = Brokers(self.name, self.servers, own.client)
         self._published = Lag(self._brokers, own.group)
         self._starting = RetryTimeout(START_S if own.timeout_s is None else own.timeout_s)
@@ -222,7 +222,7 @@ class KafkaSource(Source):
             self._waited = not reader.ready
             self._look_around()
         except UnreachableError as error:
-            if time.monotonic() - self._checked >= _ASK_S:
+            if time.monotonic() - self._checked >= ASK_S:
                 self._check_there()
                 self._checked = time.monotonic()
             self._timeout.bear(error)
@@ -260,21 +260,21 @@ class KafkaSource(Source):
         if silence >= self._timeout.seconds and self._reader.is_kept_waiting:
             what = f"no record for {silence:.0f} s, and {behind} to come: waiting for {self._reader.awaited()}"
             raise UnreachableError(f"{self.name}: {what}")
-        if not self._stalled and silence >= _DRY_S:
+        if not self._stalled and silence >= DRY_S:
             self._stalled = True
             self.stalls += 1
             logger.warning(
-                *("%s: no event for %g s, and %s to come: waiting for %s", self.name, _DRY_S, behind),
+                *("%s: no event for %g s, and %s to come: waiting for %s", self.name, DRY_S, behind),
                 self._reader.awaited(),
             )
 
     def _look_around(self) -> None:
         """Check for new partitions and offsets at regular intervals, even under load."""
         now, offsets = time.monotonic(), self._offsets
-        if now - self._looked >= (_LOOK_S if offsets.next else 1.0):
+        if now - self._looked >= (LOOK_S if offsets.next else 1.0):
             self._looked = now
             self._look_for_partitions()
-        if offsets.next and now - self._asked >= _ASK_S:
+        if offsets.next and now - self._asked >= ASK_S:
             self._asked = now
             offsets.end_now = offsets.ask("end_offsets", self.partitions, LIVE_ANSWER_S)
             self._timeout.reward(self.name)  # brokers respond, without events
@@ -301,7 +301,7 @@ class KafkaSource(Source):
     def _check_same(self) -> None:
         """Raise ConnectorError if the topic was deleted and recreated."""
         now = time.monotonic()
-        if self._cluster is not None and now - self._refreshed >= _ASK_S:  # the client asks every few minutes
+        if self._cluster is not None and now - self._refreshed >= ASK_S:  # the client asks every few minutes
             self._refreshed = now
             self._cluster.request_update()
         there = self._id_there()

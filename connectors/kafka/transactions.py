@@ -24,8 +24,8 @@ from connectors.kafka.producer import (
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # in a row, while all brokers were available
-_LOOK_S = 0.1  # between two checks of a pending commit
-_ASK_S = 3.0  # between two checks whether the topics of a commit still exist
+LOOK_S = 0.1  # between two checks of a pending commit
+ASK_S = 3.0  # between two checks whether the topics of a commit still exist
 _SAY_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # timeout of brokers when the run is ending
 _STUCK_S = 30.0  # timeout of a commit: the client may wait for the response of a broker that has stopped
@@ -197,9 +197,9 @@ class Transactions:
 
         call, since = self._commit, time.monotonic()
         asked = since
-        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
+        while not call.wait(LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
             self._check_deadline()
-            if time.monotonic() - asked > _ASK_S and self._deadline == float("inf"):
+            if time.monotonic() - asked > ASK_S and self._deadline == float("inf"):
                 self._check_topics()  # the client itself would retry forever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
@@ -270,7 +270,7 @@ class Transactions:
         while not self._timeout.ask(self.mark.is_foreign, self._check_deadline):
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
         return True
 
     def _take_back(self, *, reject: bool) -> None:

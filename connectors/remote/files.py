@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RETRY_S = 60.0
 """How long failed requests are repeated before the run ends."""
-_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
+PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
 WEB = ("http", "https")
 
-_warned: set[str] = set()  # files whose failed requests were reported
+WARNED_FILES: set[str] = set()  # files whose failed requests were reported
 
 logger = logging.getLogger("connectors")
 
@@ -50,7 +50,7 @@ def attempt(name: str, request: Callable[[], T]) -> T:
     UnreachableError
         If requests failed for `RETRY_S` seconds.
     """
-    started, pause = time.monotonic(), _PAUSE_S
+    started, pause = time.monotonic(), PAUSE_S
     while True:
         try:
             return request()
@@ -58,8 +58,8 @@ def attempt(name: str, request: Callable[[], T]) -> T:
             if time.monotonic() - started + pause > RETRY_S:
                 what = f"no answer for {RETRY_S:.0f} s: {error}: start the run again to continue"
                 raise UnreachableError(f"{name}: {what}", "unreachable") from error
-            level = logging.DEBUG if name in _warned or pause > _PAUSE_S else logging.WARNING
-            _warned.add(name)
+            level = logging.DEBUG if name in WARNED_FILES or pause > PAUSE_S else logging.WARNING
+            WARNED_FILES.add(name)
             logger.log(level, "%s: %s; failed requests are retried for up to %.0f s each", name, error, RETRY_S)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -22,7 +22,7 @@ NUMBER = "id"
 _PART_ROWS = 1 << 15
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 """A commit of Postgres waits for the disk, also where the server or the user does not ask for it."""
-_BUSY_S = 30.0  # for other processes to unlock an SQLite database
+BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _KINDS = {
     **dict.fromkeys(("partition", "offset", "line", "row", "element", "event", "number", NUMBER), "integer"),
     **dict.fromkeys(("score", "lag"), "float"),
@@ -227,7 +227,7 @@ class SqliteSink(SqlSink):
         with self._working():
             uri = sqlite_uri(path_of(url), "rwc")
             self._connection = sqlite3.connect(
-                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_S
+                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S
             )
 
     def _make_durable(self) -> None:
@@ -245,7 +245,7 @@ class SqliteSink(SqlSink):
         except (sqlite3.Error, OverflowError) as error:
             what = f"{self.name}: cannot be written: {error}"
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-                what += f" for {_BUSY_S:g} s; if the run reads from it, name a cursor there, such as ?cursor=rowid"
+                what += f" for {BUSY_S:g} s; if the run reads from it, name a cursor there, such as ?cursor=rowid"
             raise ConnectorError(what, "write") from error
 
     def _found_names(self) -> list[str] | None:

@@ -24,7 +24,7 @@ _CELL = re.compile(rf"\s*(?:{_QUOTED}|([^,'\"]*?))\s*(,|$)")
 _PAIR = re.compile(rf"\s*(\d+)\s+(?:{_QUOTED}|([^\s,'\"]+))(?:\s*(?:,|$)|\s+)")
 _BEFORE_COMMENT = re.compile(rf"((?:{_QUOTED}|[^'\"%]+)*+)%")
 _NUMBERS = ("numeric", "real", "integer")
-_MOST_CELLS = 1 << 21
+MOST_CELLS = 1 << 21
 
 
 class ArffFormat(TextFormat):
@@ -96,7 +96,7 @@ class ArffFormat(TextFormat):
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Parse one event per line, in smaller batches if there are many columns."""
-        limit = min(limit, max(1, _MOST_CELLS // len(self._defaults)))
+        limit = min(limit, max(1, MOST_CELLS // len(self._defaults)))
         return line_records(lines, bad, limit, map(self._row, lines), skip=("%",))
 
     def _row(self, line: str) -> list[str] | ValueError:

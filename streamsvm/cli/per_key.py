@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.keyed.worker import Worker
     from streamsvm.run.prometheus import Metric
 
-_EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
+EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
 _SECURITY = {
     "security_protocol": "security_protocol",
     "sasl_mechanism": "sasl_mechanism",
@@ -152,10 +152,10 @@ def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
     brokers, topics = topics_of(config)
     every, seconds = config.checkpoint_every or (None, None)
     app = Application(
-        _connection(config.urls["source"], brokers),
+        connection_of(config.urls["source"], brokers),
         consumer_group=str(config.consumer_group),
         state_dir=str(config.checkpoint),
-        commit_interval=seconds or _EVERY_S,
+        commit_interval=seconds or EVERY_S,
         commit_every=every or _EVERY,
         loglevel=None,
         # Errors are raised and logged once; the engine would also log a traceback.
@@ -191,7 +191,7 @@ def _without_formats(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
-def _connection(url: Url, brokers: str) -> Any:
+def connection_of(url: Url, brokers: str) -> Any:
     """Return the connection settings, with the options of the URL."""
     from quixstreams.kafka import ConnectionConfig
 

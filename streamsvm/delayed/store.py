@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamsvm.delayed.single import SingleRow
 
 _LEAST = 8  # least number of events that must fit
-_SPARE = 256  # number of single events and labels that room is made for at a time
+SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
 _SECRET_BYTES = 16
 _EVENT = Struct("5qd")
@@ -254,9 +254,9 @@ class Store(Contents):
         """Make room for an event or a label; return the data of the open segment."""
         if not self._spare:
             self.trim()
-            self._make_room(_SPARE, np.array([n_bytes and n_bytes + int(self.table.state.event_bytes)]))
+            self._make_room(SPARE, np.array([n_bytes and n_bytes + int(self.table.state.event_bytes)]))
             slot = self.table.next[()]
-            self._data, self._spare = self.segments.open_at(slot), min(_SPARE, self.segments.room(slot))
+            self._data, self._spare = self.segments.open_at(slot), min(SPARE, self.segments.room(slot))
         self._spare -= 1
         return self._data
 

@@ -35,11 +35,11 @@ from streamsvm.keyed.topics import Growth
 
 logger = logging.getLogger("streamsvm.keyed")
 
-_SUFFIX = SEPARATOR + orjson.dumps(STATE)
+SUFFIX = SEPARATOR + orjson.dumps(STATE)
 _BATCH, _WAIT_S = 1000, 0.2  # most records at once, and seconds to wait for them
 _BUSY_S = 60.0
 _FOLLOWED_S = 900.0  # from a start on; producers refresh the partitions of a topic every 5 minutes by default
-_EACH_S = 1.0
+EACH_S = 1.0
 _PATIENCE_S = TRANSACTION_S + 30.0
 
 _TABLES = """
@@ -154,7 +154,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
                 self._store(records)
                 n, deadline = n + len(records), time.monotonic() + _PATIENCE_S
         self._client.unassign()
-        self._next = time.monotonic() + _EACH_S
+        self._next = time.monotonic() + EACH_S
         return n
 
     def _left(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -181,9 +181,9 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
                     continue
                 places[partition] = offset + 1
                 headers = dict(record.headers() or ())
-                if headers.get(CHANGELOG_CF_MESSAGE_HEADER) != b"default" or not key.endswith(_SUFFIX):
+                if headers.get(CHANGELOG_CF_MESSAGE_HEADER) != b"default" or not key.endswith(SUFFIX):
                     continue
-                value, key = record.value(), key.removesuffix(_SUFFIX)
+                value, key = record.value(), key.removesuffix(SUFFIX)
                 if value is not None and CHANGELOG_TTL_STAMPED_HEADER in headers:
                     value = value[TTL_STAMP_BYTES:]
                 processed = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER)

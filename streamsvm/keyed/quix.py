@@ -55,13 +55,13 @@ _DEFAULTS: dict[str, Any] = {
     "consumer_poll_timeout": 0.1,
     "rocksdb_options": RocksDBOptions(**_ROCKSDB),
 }
-_PRODUCER = {
+PRODUCER = {
     "transaction.timeout.ms": round(TRANSACTION_S * 1000),
     "linger.ms": 10,
     "message.max.bytes": LARGEST_BYTES,
 }
 # For each assigned partition, the engine's queries wait for a fetch request of events: 0.16 s each by default.
-_CONSUMER = {
+CONSUMER = {
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 2000,
     "fetch.wait.max.ms": 50,
@@ -157,8 +157,8 @@ class Application(quixstreams.Application):
     """
 
     def __init__(self, broker_address: Any, *, consumer_group: str, **options: Any) -> None:
-        producer = _PRODUCER | options.pop("producer_extra_config", {})
-        consumer = _CONSUMER | options.pop("consumer_extra_config", {})
+        producer = PRODUCER | options.pop("producer_extra_config", {})
+        consumer = CONSUMER | options.pop("consumer_extra_config", {})
         self.ended_by: int | None = None
         self.when_gone: list[Callable[[], None]] = []
         self.before_enlarging: list[Callable[[int], None]] = []

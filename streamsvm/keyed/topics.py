@@ -21,7 +21,7 @@ from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.clients import unknown_hosts
 
 ANSWER_S = 10.0
-_LOOK_S = 0.5
+LOOK_S = 0.5
 _SETTINGS, _GROWTH = b"settings", b"partitions"  # keys of the records that a group shares
 _USUAL_BYTES, _FRAME = 1_000_000, 1024  # default maximum record size of a topic; overhead of a record
 
@@ -157,7 +157,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
                 self._watch()
                 return
             except (KafkaException, UnreachableError):  # the engine reports brokers that stay away
-                is_over = self._over.wait(_LOOK_S)
+                is_over = self._over.wait(LOOK_S)
 
     def _watch(self) -> None:
         raise NotImplementedError
@@ -166,7 +166,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         """Wait for the group to reach offsets; return False if the context ended before."""
         left = dict(ends)
         while left := {p: stop for p, stop in left.items() if goes_on(client, topic, p, stop)}:
-            if self._over.wait(_LOOK_S):
+            if self._over.wait(LOOK_S):
                 return False
         return True
 
@@ -187,7 +187,7 @@ class Ending(Watch):
                     return
         while not self._over.is_set():  # repeated, because an application that is still starting ignores it
             self._app.stop()
-            self._over.wait(_LOOK_S)
+            self._over.wait(LOOK_S)
 
 
 def check_settings(app: Application, settings: Mapping[str, Any]) -> None:

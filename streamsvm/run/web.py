@@ -30,7 +30,7 @@ HEAD_S = 5.0  # limit for receiving a request, from the connection on
 SEND_S = 10.0  # limit for a client to read what one call sends
 MOST = 64  # open connections; the run needs file descriptors, too
 MOST_VIEWERS = 32  # connections that receive updates
-_PATIENCE_S = 1.0  # how long a client may take to read before its connection may be closed for another
+PATIENCE_S = 1.0  # how long a client may take to read before its connection may be closed for another
 _MOST_BYTES = 1 << 15  # of a request; browsers send all cookies of localhost
 _SEND_BUFFER = 1 << 16  # bytes; a larger buffer would hide slow readers
 _SHARE, _BURST_S = 0.03, 0.1  # share of one CPU, and CPU time available at once after a rest
@@ -342,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         for part in content if self.command != "HEAD" else ():
-            self.server.wait_from(self.connection, time.monotonic() + _PATIENCE_S)
+            self.server.wait_from(self.connection, time.monotonic() + PATIENCE_S)
             self.connection.sendall(part)
             self.server.wait_from(self.connection, float("inf"))
 

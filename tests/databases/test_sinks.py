@@ -128,7 +128,7 @@ def test_a_table_must_be_named(database):
 
 
 def test_an_sqlite_database_that_is_read_by_one_long_query_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr("connectors.sql.sink._BUSY_S", 0.01)
+    monkeypatch.setattr("connectors.sql.sink.BUSY_S", 0.01)
     url = f"sqlite:///{tmp_path}/a.db?table=results"
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as other:
         other.execute("CREATE TABLE events (x)")

@@ -118,7 +118,7 @@ def test_single_events_and_labels_give_what_steps_give(
     make: Callable[[], Any], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels before events, twice, late or never; missing values, strings, new names and classes; a saved store."""
-    monkeypatch.setattr(stores, "_SPARE", 4)
+    monkeypatch.setattr(stores, "SPARE", 4)
     monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
     rng, options, n_alone = random.Random(3), options.copy(), 0
     on_timeout = options.pop("on_timeout", None)

@@ -193,7 +193,7 @@ def test_forgotten_events_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_single_events_take_no_memory_when_they_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT", 16)
-    monkeypatch.setattr(stores, "_SPARE", 4)
+    monkeypatch.setattr(stores, "SPARE", 4)
     store = Store(wait_ms=50)
     join = Join(store, OwnModel(CPMClassifier(), proba=True))
     for i in range(1_500):

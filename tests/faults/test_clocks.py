@@ -78,7 +78,7 @@ def test_keys_that_move_are_followed_whatever_the_time(ahead: float, tmp_path: P
     topic = Topic(tmp_path)
     topic.growth = Growth(2, {"events": [0, 0]}, time.time())
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(moved, "_EACH_S", 0.0)
+        patch.setattr(moved, "EACH_S", 0.0)
         patch.setattr(time, "time", lambda clock=time.time: clock() + ahead)
         copy = Copy(topic, tmp_path / "copy.sqlite", stack)
         topic.store({(0, b"key"): b"state"}, {0: 1})

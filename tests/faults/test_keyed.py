@@ -58,7 +58,7 @@ class Topic:
                 (moved.CHANGELOG_CF_MESSAGE_HEADER, b"default"),
                 (moved.CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, processed),
             ]
-            found = {"partition": partition, "offset": offset, "key": key + moved._SUFFIX, "value": data}
+            found = {"partition": partition, "offset": offset, "key": key + moved.SUFFIX, "value": data}
             found |= {"headers": headers, "timestamp": (1, offset)}
             self.changelog.append(SimpleNamespace(**{name: lambda value=value: value for name, value in found.items()}))
 

@@ -48,8 +48,8 @@ def test_what_does_not_pass(name):
 
 def test_every_name_in_the_tables_is_an_error_of_the_client():
     """Another version of the client may have other names, which would never match."""
-    assert {name for name in failures._PASSING | failures._RENEWED if not hasattr(errors, name)} == set()
-    assert not any(getattr(errors, name).retriable for name in failures._PASSING | failures._RENEWED)
+    assert {name for name in failures.PASSING | failures.RENEWED if not hasattr(errors, name)} == set()
+    assert not any(getattr(errors, name).retriable for name in failures.PASSING | failures.RENEWED)
 
 
 @pytest.mark.parametrize("name", ["ProducerFencedError", "OutOfOrderSequenceNumberError", "InvalidTxnStateError"])
@@ -99,7 +99,7 @@ def failing(times, error):
 
 
 def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
-    monkeypatch.setattr(failures, "_LOOK_S", 0.0)
+    monkeypatch.setattr(failures, "LOOK_S", 0.0)
     patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
         assert patience.ask(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
@@ -112,7 +112,7 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
 
 
 def test_what_does_not_pass_for_long_is_raised(monkeypatch):
-    monkeypatch.setattr(failures, "_LOOK_S", 0.001)
+    monkeypatch.setattr(failures, "LOOK_S", 0.001)
     with raises(UnreachableError, named="no one there"):
         RetryTimeout(0.01).ask(failing(10**6, UnreachableError("no one there")))
 

@@ -94,7 +94,7 @@ class Registry:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("connectors.kafka.registered._SURE_S", 0.0)
+    monkeypatch.setattr("connectors.kafka.registered.SURE_S", 0.0)
     made = Registry()
     made.add(1, V1)
     made.subjects["/subjects/geo%2F1/versions/3"] = {"schema": json.dumps(GEO), "id": 7}
@@ -265,8 +265,8 @@ def test_known_schemas_stay_while_the_registry_is_down_and_others_wait(registry:
 
 
 def test_a_schema_that_is_unknown_is_asked_for_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.kafka.registered._SURE_S", 60.0)
-    monkeypatch.setattr("connectors.kafka.registered._LOOK_S", 0.0)
+    monkeypatch.setattr("connectors.kafka.registered.SURE_S", 60.0)
+    monkeypatch.setattr("connectors.kafka.registered.LOOK_S", 0.0)
     values, late = values_of(registry), framed(6, OLD[5:])
     assert not values.prepare([late])
     registry.add(6, V1)

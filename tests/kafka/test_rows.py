@@ -247,7 +247,7 @@ def test_what_sinks_share(cluster):
 
 def test_a_sink_of_a_run_that_is_ending_waits_for_a_few_seconds_only(cluster, monkeypatch):
     monkeypatch.setattr(transactions, "time", SimpleNamespace(**vars(time) | {"monotonic": cluster.monotonic}))
-    monkeypatch.setattr(failures, "_LOOK_S", 0.0)
+    monkeypatch.setattr(failures, "LOOK_S", 0.0)
     sink = opened()
     sink.write({"offset": [0]})
     sink.hurry()

@@ -109,7 +109,7 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
 def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monkeypatch, caplog):
     from kafka import KafkaProducer
 
-    monkeypatch.setattr("connectors.kafka.source._DRY_S", 1.0)
+    monkeypatch.setattr("connectors.kafka.source.DRY_S", 1.0)
     name = topic("events", 2)
     fill(broker, name, [(1, None, b'{"x":1}', 1)])
     producer = KafkaProducer(bootstrap_servers=broker, transactional_id=name)
@@ -220,8 +220,8 @@ def test_the_spelling_of_numbers_in_texts_goes_with_the_position(broker, topic, 
 
 
 def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.1)
-    monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.1)
+    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.1)
+    monkeypatch.setattr("connectors.kafka.source.LOOK_S", 0.1)
     name = topic("events", 1)
     fill(broker, name, numbered(2000, 1))
     with opened(broker, name, batch_size=10) as source:
@@ -371,7 +371,7 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
 
 
 def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.LOOK_S", 0.2)
     name = topic("events", 1)
     fill(broker, name, numbered(3, 1))
     with opened(broker, name, metadata_max_age_ms=500) as source:
@@ -385,7 +385,7 @@ def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatc
 
 
 def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.2)
     name = topic("events")
     fill(broker, name, [(0, b"k", b'{"a":1}', 1)])
     with contextlib.closing(open_source(f"kafka://{broker}/{name}")) as source:
@@ -427,7 +427,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
 
 
 def test_a_topic_made_anew_stops_a_live_run(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.2)
     name = topic("events")
     fill(broker, name, numbered(30))
     with opened(broker, name) as source:

@@ -105,8 +105,8 @@ def cluster(monkeypatch):
     clock["clock_gettime"] = lambda _: made.now
     monkeypatch.setattr(transactions, "time", SimpleNamespace(**clock))
     monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
-    monkeypatch.setattr(transactions, "_LOOK_S", 0.002)
-    monkeypatch.setattr(failures, "_LOOK_S", 0.0)
+    monkeypatch.setattr(transactions, "LOOK_S", 0.002)
+    monkeypatch.setattr(failures, "LOOK_S", 0.0)
     yield made
     made.free.set()
 

@@ -128,8 +128,8 @@ def brief() -> None:
     from streamsvm.cli import per_key
     from streamsvm.keyed import topics
 
-    per_key._EVERY_S = 0.2
-    topics._LOOK_S = 0.1
+    per_key.EVERY_S = 0.2
+    topics.LOOK_S = 0.1
     pause = lambda seconds: time.sleep(seconds / 20)  # noqa: E731
     admin.time = SimpleNamespace(time=time.time, sleep=pause)  # type: ignore[assignment]  # after creating a topic
 
@@ -139,9 +139,9 @@ def hurried() -> None:
     from streamsvm.keyed import closing, quix
 
     brief()
-    quix._PRODUCER["transaction.timeout.ms"] = 4000
-    quix._CONSUMER |= {"session.timeout.ms": 2500, "heartbeat.interval.ms": 300}
-    quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 300
+    quix.PRODUCER["transaction.timeout.ms"] = 4000
+    quix.CONSUMER |= {"session.timeout.ms": 2500, "heartbeat.interval.ms": 300}
+    quix.CONSUMER["topic.metadata.refresh.interval.ms"] = 300
     closing.CLOSE_S = 3.0
 
 
@@ -152,8 +152,8 @@ def dying() -> None:
     from streamsvm.keyed import quix
 
     hurried()
-    quix._PRODUCER["transaction.timeout.ms"] = 1500
-    quix._CONSUMER["session.timeout.ms"] = 1500
+    quix.PRODUCER["transaction.timeout.ms"] = 1500
+    quix.CONSUMER["session.timeout.ms"] = 1500
     InternalProducer.commit_transaction = lambda *_, **__: os._exit(9)
 
 

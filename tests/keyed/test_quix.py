@@ -29,7 +29,7 @@ from connectors.errors import ConnectorError, UnreachableError
 from connectors.notices import Notices
 from connectors.options import Options
 from streamsvm import CPMClassifier
-from streamsvm.cli.per_key import _connection
+from streamsvm.cli.per_key import connection_of
 from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
@@ -491,7 +491,7 @@ def test_what_the_engine_calls_the_options_of_a_url(listeners, topic, tmp_path, 
     files = {"certificate": listeners.certificate, "key": listeners.key, "locked": locked}
     query = urllib.parse.urlencode({name: value.format(**files) for name, value in options.items()})
     address = getattr(listeners, listener)
-    connection = _connection(Url(f"kafka://{address}/events?{query}"), address)
+    connection = connection_of(Url(f"kafka://{address}/events?{query}"), address)
     app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
     assert partitions(app, topic("events", partitions=2)) == 2
 

@@ -126,7 +126,7 @@ class TestRequests:
 class TestWhoDoesNotRead:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(web, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(web, "PATIENCE_S", 0.0)
 
     def test_one_that_was_waited_for_leaves_for_the_next(self, connect, monkeypatch):
         monkeypatch.setattr(web, "MOST", 1)

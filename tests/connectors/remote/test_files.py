@@ -35,9 +35,9 @@ def _server() -> Iterator[Web]:
 
 @pytest.fixture
 def web(_server: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
-    monkeypatch.setattr("connectors.remote.files._PAUSE_S", 0.01)
+    monkeypatch.setattr("connectors.remote.files.PAUSE_S", 0.01)
     monkeypatch.setattr("connectors.remote.files.RETRY_S", 30.0)
-    monkeypatch.setattr("connectors.remote.files._warned", set())
+    monkeypatch.setattr("connectors.remote.files.WARNED_FILES", set())
     _server.__init__(_server.port)  # type: ignore[misc]
     return _server
 

@@ -394,7 +394,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(tmp_path, suff
 
 
 def test_wide_arff_rows_come_in_small_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("connectors.text.arff._MOST_CELLS", 100)
+    monkeypatch.setattr("connectors.text.arff.MOST_CELLS", 100)
     header = "".join(f"@attribute x{i} real\n" for i in range(30)) + "@data\n"
     batches = list(open_source(write(tmp_path / "a.arff", header + "{3 1}\n" * 7)))
     assert [len(batch) for batch in batches] == [3, 3, 1]
