@@ -30,12 +30,15 @@ class Case:
         Whether it returns several results instead, by the rest of their names.
     seconds
         Estimate of the time that it takes.
+    what
+        Data that are measured, if the key does not tell: a stored result of other data is measured again.
     """
 
     key: str
     measure: Callable[[], dict[str, Any]]
     several: bool = False
     seconds: float = 1.0
+    what: str = ""
 
 
 def key_of(*parts: object) -> str:
@@ -157,7 +160,8 @@ def _measured(case: Case) -> tuple[str, Rows, str]:
         return case.key, {}, f"{type(error).__name__}: {error}".splitlines()[0]
     if case.several:
         return case.key, {key_of(case.key, name): measured for name, measured in found.items()}, ""
-    return case.key, {case.key: found | {"took": round(time.perf_counter() - start, 2)}}, ""
+    about = {"what": case.what} if case.what else {}
+    return case.key, {case.key: found | {"took": round(time.perf_counter() - start, 2)} | about}, ""
 
 
 def _line(key: str, row: Mapping[str, Any]) -> str:
@@ -168,8 +172,12 @@ def _line(key: str, row: Mapping[str, Any]) -> str:
 def measure(benchmark: Benchmark, options: argparse.Namespace, results: Results) -> int:
     """Measure the chosen cases of a benchmark that have no result; returns the number of failures."""
     cases = [case for case in benchmark.cases(options) if all(text in case.key for text in options.only)]
-    todo = [case for case in cases if options.again or case.key not in results]
+    todo = [case for case in cases if options.again or not _is_stored(case, results)]
     if options.list:
         print(*(f"{case.key}: {'' if case in todo else 'measured'}" for case in cases), sep="\n")
         return 0
     return run(todo, results, provenance(benchmark.packages), options.jobs)
+
+
+def _is_stored(case: Case, results: Results) -> bool:
+    return case.key in results and results.rows.get(case.key, {}).get("what", case.what) == case.what

@@ -4,9 +4,9 @@
     python -m simulations heldout 'synthetic:mine.toml?seed=7' --learners StreamSVM ARF --events 10000
     python -m simulations arena weather=weather.csv                               streams of StreamArena
 
-A file is a path or URL of `connectors.open_source`, with options of the source after ``?``. A CSV file's label is its
-column `label`, `class` or `target`, otherwise the last one; a Parquet or JSON file needs ``?label=NAME``. Every event
-is predicted, then learned, and all events count. Probabilities below 1e-7 count as 1e-7, as in StreamArena. (This
+A file is a path or URL of `connectors.open_source`, with options of the source after ``?``, such as ``?label=NAME``.
+Without it, the label is the column `label`, `class` or `target`, otherwise the last one. Every event is predicted, then
+learned, and all events count. Probabilities below 1e-7 count as 1e-7, as in StreamArena. (This
 bound follows from its published log loss and accuracy of the last label.) StreamArena's figures are those of
 CapyMOA's learners with default settings on another machine, read from `streamarena.json` in the data folder.
 """
@@ -14,8 +14,10 @@ CapyMOA's learners with default settings on another machine, read from `streamar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -63,28 +65,23 @@ def named(text: str) -> tuple[str, str]:
 
 
 def label_of(file: str) -> str:
-    """Return the name of the label column of a CSV file, empty if the source knows the label."""
-    import pandas as pd
-
-    path, query = split_url(file)
-    if "label" in query or ".csv" not in Path(path).suffixes:
+    """Return the name of the label of a file, empty if its source or options name it."""
+    if "label" in split_url(file)[1]:
         return ""
-    header = pd.read_csv(
-        path,
-        nrows=0,
-        sep=query.get("delimiter", ","),
-        skiprows=int(query.get("skip_rows", 0)),
-        encoding=query.get("encoding", "utf-8"),
-        encoding_errors="replace",  # the source tells what to do
-    )
-    columns = [str(name) for name in header.columns]
-    return next((name for name in columns if name.lower() in LABELS), columns[-1])
+    with contextlib.closing(connectors.open_source(file)) as source:
+        batch = next(iter(source), None)
+    if batch is None or any(label is not None for label in batch.labels):
+        return ""
+    columns = list(batch.features) if isinstance(batch.features, Mapping) else []
+    names = columns or list(next(iter(batch.rows()), ()))
+    known = next((name for name in names if str(name).lower() in LABELS), "")
+    return known or (columns[-1] if columns else "")  # the keys of JSON objects have no order
 
 
 @lru_cache(maxsize=1)
-def load(file: str, most: int, ignore: str = "") -> Stream:
+def load(file: str, most: int, label: str = "", ignore: str = "") -> Stream:
     """Load the first events of a file."""
-    options = {name: value for name, value in (("label", label_of(file)), ("ignore", ignore)) if value}
+    options = {name: value for name, value in (("label", label), ("ignore", ignore)) if value}
     events: list[Event] = []
     source = connectors.open_source(file, **options)
     for batch in source:
@@ -106,10 +103,15 @@ def dense(stream: Stream) -> Stream:
     return replace(stream, events=[event._replace(x=zeros | event.x) for event in stream.events])
 
 
-def measure(file: str, most: int, learner: str, ignore: str = "") -> dict[str, float]:
+def learner_of(name: str) -> Learner:
+    """Return a learner or a baseline."""
+    return learners.named(name, learners.table() | BASELINES)
+
+
+def measure(file: str, most: int, learner: str, label: str = "", ignore: str = "") -> dict[str, float]:
     """Measure a learner on a file."""
-    stream = load(file, most, ignore)
-    found = evaluated(learners.named(learner, learners.table() | BASELINES), stream, seed=0, least=LEAST)
+    stream = load(file, most, label, ignore)
+    found = evaluated(learner_of(learner), stream, seed=0, least=LEAST)
     return rounded(found) | {"events": len(stream.events), "classes": len(stream.classes)}
 
 
@@ -121,8 +123,13 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
     if len(streams) < len(options.files):
         raise SystemExit(f"names must differ, and are {', '.join(streams)} here: write NAME=FILE")
     for name, file in streams.items():
+        label = label_of(file)
+        if label:
+            print(f"{name}: the label is {label!r}; label= after ? names another one", file=sys.stderr)
+        what = f"{file}, label {label!r}, {options.events} events"
         for learner in options.learners:
-            yield Case(key_of(name, learner), partial(measure, file, options.events, learner))
+            case = partial(measure, file, options.events, learner, label)
+            yield Case(key_of(name, learner), case, seconds=learner_of(learner).us, what=what)
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -152,16 +159,18 @@ def gain(rows: Rows) -> float | None:
     return ours[0] - max(others) if ours and others else None
 
 
-def _table(measure: str, form: str, best: Any, more: tuple[Column, ...] = ()) -> Table:
-    return Table(
-        "stream",
-        part(0),
-        [
-            Column(OURS, of(measure, OURS), form, best),
-            *more,
-            *(Column(name, of(measure, name), form, best) for name in LEARNERS[1:]),
-        ],
-    )
+class _ByLearner(Table):
+    """A table with a column per measured learner."""
+
+    def markdown(self, rows: Rows, is_older: Callable[[Mapping[str, Any]], bool] = lambda _: False) -> str:
+        """Format the results."""
+        measured = dict.fromkeys((*LEARNERS, *(key.split(SEPARATOR)[1] for key in rows)))
+        shown = [name for name in measured if pick(rows, name)]
+        form = self.columns[0]
+        columns = [replace(form, title=name, value=of(form.title, name)) for name in shown]
+        if form.title == "accuracy" and len(shown) > 1 and OURS in shown:
+            columns.insert(1, Column("gain", gain, "{:+.1f}"))
+        return Table(self.title, self.row, columns).markdown(rows, is_older)
 
 
 BENCHMARK = Benchmark(
@@ -169,8 +178,8 @@ BENCHMARK = Benchmark(
     "Our default classifier, baselines and River's learners on files that you provide.",
     cases,
     {
-        "heldout": _table("accuracy", "{:.1f}", max, (Column("gain", gain, "{:+.1f}"),)),
-        "heldout_loss": _table("log loss", "{:.3f}", min),
+        "heldout": _ByLearner("stream", part(0), [Column("accuracy", of("accuracy"), "{:.1f}", max)]),
+        "heldout_loss": _ByLearner("stream", part(0), [Column("log loss", of("log loss"), "{:.3f}", min)]),
     },
     others=LEARNERS[1:],
     arguments=arguments,
@@ -192,7 +201,7 @@ def published() -> dict[str, dict[str, list[float]]]:
 
 def beside_published(file: str, ignore: str, figures: dict[str, list[float]]) -> Rows:
     """Measure the default classifier; returns its results with the published ones."""
-    ours = measure(file, 1 << 62, OURS, ignore)
+    ours = measure(file, 1 << 62, OURS, label_of(file), ignore)
     names = ("log loss", "accuracy", "seconds")
     return {
         OURS: ours | {"seconds": 1e-6 * ours["us"] * ours["events"]},

@@ -35,23 +35,47 @@ def test_learners_and_baselines_run_on_a_file_of_the_user(folder, capsys):
     assert accuracy["StreamSVM"] > 95.0
     assert 40.0 < accuracy["previous label"] < 60.0 > accuracy["most frequent"] > 40.0
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    cells = [cell.strip(" *") for cell in table[2].split("|")[1:]]
-    assert cells[:2] == ["mine", f"{accuracy['StreamSVM']:.1f}"]
-    assert float(cells[2]) == pytest.approx(accuracy["StreamSVM"] - accuracy["LR"], abs=0.06)
+    cells = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table[:3]]
+    assert cells[0] == ["stream", "StreamSVM", "gain", *learners[1:]]
+    assert cells[2][:2] == ["mine", f"{accuracy['StreamSVM']:.1f}"]
+    assert float(cells[2][2]) == pytest.approx(accuracy["StreamSVM"] - accuracy["LR"], abs=0.06)
 
 
-def test_the_label_of_a_csv_file_is_guessed(folder):
-    for head, label in (("a,Class,b", "Class"), ("a,b,c", "c")):
-        (folder / "other.csv").write_text(f"{head}\n1,2,3\n")
-        assert heldout.label_of(str(folder / "other.csv")) == label
-    assert heldout.label_of("other.csv?label=a") == heldout.label_of("synthetic:demo") == ""
+def test_a_result_of_other_data_or_another_label_is_measured_again(folder):
+    def measured(query, events):
+        main(["heldout", f"machine.csv?delimiter=;{query}", "--events", str(events), "--learners", "previous label"])
+        return json.loads((folder / "heldout.json").read_text())["rows"]["machine / previous label"]
+
+    first = measured("&label=state", 500)
+    assert measured("&label=state", 500) == first
+    assert measured("&label=state", 600)["events"] == 600
+    assert measured("", 600)["classes"] > 2  # the last column has numbers
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "label"),
+    [
+        ("a.csv", "a,Class,b\n1,2,3\n", "Class"),
+        ("a.csv", "a,b,c\n1,2,3\n", "c"),
+        ("a.csv?label=b", "a,b,c\n1,2,3\n", ""),
+        ("a.csv?header=no", "1,2\n3,4\n", "f2"),
+        ("a.txt?format=tsv", "a\tb\n1\t2\n", "b"),
+        ("a.jsonl", '{"target": 1, "a": 2}\n', "target"),
+        ("a.jsonl", '{"a": 1, "b": 2}\n', ""),
+        ("a.libsvm", "+1 1:1\n", ""),
+    ],
+)
+def test_the_label_of_a_file_is_guessed(folder, file, content, label):
+    (folder / file.partition("?")[0]).write_text(content)
+    assert heldout.label_of(file) == label
+    assert not label or heldout.load(file, 9, label).events
 
 
 def test_the_label_is_guessed_with_the_options_of_the_file(folder):
     (folder / "other.csv").write_text("Title\nGröße;Klasse\n1,5;on\n2,5;off\n", encoding="cp1252")
     file = f"{folder / 'other.csv'}?delimiter=;&decimal=,&skip_rows=1&encoding=cp1252"
     assert heldout.label_of(file) == "Klasse"
-    assert [event.x for event in heldout.load(file, 9).events] == [{"Größe": 1.5}, {"Größe": 2.5}]
+    assert [event.x for event in heldout.load(file, 9, "Klasse").events] == [{"Größe": 1.5}, {"Größe": 2.5}]
 
 
 @pytest.mark.parametrize("arguments", [[], ["machine.csv", "--events", "0"], ["a=machine.csv", "a=other.csv"]])
