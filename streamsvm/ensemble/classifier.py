@@ -235,7 +235,7 @@ class StreamSVMClassifier(Ensemble):
         """
         if self._refitter is None:
             raise ParameterError("refit", "is None: make the classifier with a solver")
-        self._refitter.refit()
+        self._refitter.refit_now()
 
     @property
     def decider(self) -> DecidingClassifier | None:

@@ -272,7 +272,8 @@ class Handler:
 
     def _reject(self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]) -> None:
         self.rejected += 1
-        topic = self._stream.topic if self._stream.repartition else topic
+        if self._stream.repartition:
+            topic, key = self._stream.topic, key or None  # an empty key stands for none
         if self.rejected == 1:
             logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
         if (to := self._stream.rejected) is not None:

@@ -202,7 +202,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return any(isinstance(one, OnDemand) for one in single(self.trigger)) if self.trigger is not None else False
 
     @locked
-    def refit(self) -> None:
+    def refit_now(self) -> None:
         """Start a refit after the next labelled event, or later if the trigger `OnDemand` gathers events first.
 
         If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled

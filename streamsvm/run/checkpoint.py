@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
-_IF_ANY = ("late", "decisions", "monitor")
+_IF_ANY = ("late", "decisions", "monitor", "notices")
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class Snapshot:
     sinks
         Durable position of each sink, by role.
     states
-        Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, `late` with late labels, and
-        `monitor` with a monitor.
+        Result of `state` of each part: `model`, `metrics`, `history`, `decisions`, `notices`, `late` with late labels,
+        and `monitor` with a monitor.
     ended
         Reason for the end of the run, as in its report; empty while it is running.
     code

@@ -39,7 +39,7 @@ def writing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(before: str = "", after: str = "") -> Iterator[None]:
-    """Raise connector errors, except unreachable brokers, as errors of settings.
+    """Raise connector errors, except unreachable brokers and takeovers by another run, as errors of settings.
 
     `before` and `after` enclose the message.
     """
@@ -48,4 +48,6 @@ def refusing(before: str = "", after: str = "") -> Iterator[None]:
     except UnreachableError:
         raise
     except ConnectorError as error:
+        if error.reason == "fenced":
+            raise
         raise SetupError(f"{before}{error}{after}", error.reason, option=error.option) from error

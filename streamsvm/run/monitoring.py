@@ -120,7 +120,7 @@ class RunMonitor:
             for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
                 head, rest = rest.cut(n - done)
                 yield head
-                model.refit()
+                model.refit_now()
                 done = n
             yield rest
 

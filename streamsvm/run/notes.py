@@ -12,7 +12,10 @@ from typing import Any
 
 from connectors.events import Rejected
 from connectors.notices import Notices
+from connectors.streams import Source
 from streamsvm.labels import stranger_notices
+from streamsvm.models.codec import State
+from streamsvm.run.history import notices_of
 from streamsvm.run.metrics import Metrics
 
 _HALF = 0.5  # share of a file after which sorted labels are reported
@@ -78,6 +81,32 @@ class Notes:
                 "%s: of the last %s events %s were rejected, the last one: %s",
                 *(self._source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
             )
+
+
+class SourceNotices:
+    """Warnings of a source, also those from before the run was resumed.
+
+    Parameters
+    ----------
+    source
+        The source.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._before = source, list[str]()
+
+    @property
+    def texts(self) -> list[str]:
+        """Warnings so far, each once."""
+        return list(dict.fromkeys([*self._before, *notices_of(self._source)]))
+
+    def state(self) -> State:
+        """Return the state as a JSON header and arrays."""
+        return {"texts": self.texts}, {}
+
+    def restore(self, state: State) -> None:
+        """Restore the result of `state`."""
+        self._before = [str(text) for text in state[0]["texts"]]
 
 
 class Rejects:

@@ -21,12 +21,12 @@ from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.deciding import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, SetupError, refusing
-from streamsvm.run.history import Refits, notices_of
+from streamsvm.run.history import Refits
 from streamsvm.run.learners import as_learner, check_names, check_persistence, class_path, one_by_one, written_reasons
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.names import ClassNames
-from streamsvm.run.notes import Notes
+from streamsvm.run.notes import Notes, SourceNotices
 from streamsvm.run.outputs import Outputs, prediction_table, rejection_table
 from streamsvm.run.stages import JoinStage, PredictStage, with_labels
 from streamsvm.run.standing import Observer, Rate, Report
@@ -100,6 +100,7 @@ class Runner:
             checkpoint=checkpoint,
             monitor=RunMonitor(config) if config.monitors else None,
         )
+        self._said = SourceNotices(source)
         self._started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for = False, "model"
         self._is_unknown = True  # whether no event of this stream has arrived
@@ -293,7 +294,7 @@ class Runner:
         report.rate = self._rate.at(report.events)
         report.lag, report.stalls = self.source.lag, self.source.stalls
         if self.observers:
-            report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
+            report.refits, report.source_notices = Refits.of(self.model), self._said.texts
             for observer in self.observers:
                 observer(report, self.source.fraction)
 
@@ -351,6 +352,7 @@ class Runner:
             "metrics": self.report.metrics,
             "history": self.report.history,
             "decisions": decisions,
+            "notices": self._said,
         } | ({} if self.report.monitor is None else {"monitor": self.report.monitor})
         pieces = None if self.checkpoint is None else self.checkpoint.pieces
         self._stage: PredictStage | JoinStage = (
@@ -373,6 +375,8 @@ class Runner:
         except UnreachableError:
             raise  # the checkpoint is valid
         except (ConnectorError, OSError) as error:
+            if getattr(error, "reason", "") == "fenced":
+                raise  # another run took over
             what = f"cannot resume from the checkpoint in {checkpoint.directory}: {error}"
             raise SetupError(what, "checkpoint") from error
         except CORRUPT_ERRORS as error:  # its checksum was right, so that it is hardly damaged
@@ -383,7 +387,7 @@ class Runner:
 
     def _finish(self, after: Exception | None = None) -> None:
         """Record the state of the model, and save it if requested, also after an error."""
-        self.report.look(self.model, self.source, self._notes.texts)
+        self.report.look(self.model, self._said.texts, self._notes.texts)
         if (path := self.config.save) is None:
             return
         try:

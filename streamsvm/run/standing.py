@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from connectors.events import Rejected
-from connectors.streams import Source
 from streamsvm.core.clock import working_time
 from streamsvm.delayed.protocol import Answer
 from streamsvm.labels import twin_notices
@@ -165,19 +164,19 @@ class Report:
         self.examples += rejected[: _EXAMPLES - len(self.examples)]
         self.rejects.add(rejected)
 
-    def look(self, model: Any, source: Source, notes: Sequence[str]) -> None:
+    def look(self, model: Any, source_notices: list[str], notes: Sequence[str]) -> None:
         """Record the final state of the model.
 
         Parameters
         ----------
-        model, source
-            Model and source at the end.
-        notes
-            Warnings of the run.
+        model
+            Model at the end.
+        source_notices, notes
+            Warnings of the source and of the run.
         """
         found, metrics = Insight.of(model), self.metrics
         self.relevance, self.leaders, self.autocorrelation = found.relevance, found.leaders, found.autocorrelation
-        self.refits, self.source_notices = Refits.of(model), notices_of(source)
+        self.refits, self.source_notices = Refits.of(model), source_notices
         self.notices = notices_of(model) + self.source_notices
         if not hasattr(model, "notices") and self.learner is not None:
             self.notices += twin_notices(self.learner.classes)

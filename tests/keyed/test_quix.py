@@ -349,7 +349,7 @@ def handler(monkeypatch):
 
     def make(live=None, **more):
         stream, keyed = Stream("events", FIELD, rejected="aside", **more), KeyedClassifier(CPMClassifier(), label=LABEL)
-        send = lambda topic, value, key, partition: sent.append(json.loads(value))  # noqa: E731
+        send = lambda topic, value, key, partition: sent.append(json.loads(value) | {"key": key})  # noqa: E731
         return Handler(stream, keyed, live or Live(keyed), send, {"aside": 1_000_000})
 
     return make, sent
@@ -361,6 +361,13 @@ def test_a_nested_label_is_refused_as_in_other_runs(handler):
     make().take(json.dumps(nested).encode(), b"c1", 0, None, None)
     [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
+
+
+@pytest.mark.parametrize(("key", "repartition"), [(b"", True), (None, False)])
+def test_a_dead_letter_of_an_event_without_a_key_has_none(handler, key, repartition):
+    make, sent = handler
+    make(repartition=repartition).take(b"no JSON", key, 0, None, None)
+    assert [letter["key"] for letter in sent] == [None]
 
 
 def test_nested_events_are_flattened(handler):

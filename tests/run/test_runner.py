@@ -340,6 +340,25 @@ def test_a_source_that_cannot_go_back_there(tmp_path):
         kept(tmp_path, source=Gone())
 
 
+def test_a_resumed_run_reports_the_warnings_from_before(tmp_path):
+    class Warned(Numbers):
+        notices = ("numbers: the first half is odd",)
+
+    assert kept(tmp_path, source=Warned(200), max_events=100).notices == [*Warned.notices]
+    report = kept(tmp_path)
+    assert (report.resumed, report.notices, report.source_notices) == (100, [*Warned.notices], [*Warned.notices])
+
+
+def test_a_run_that_is_fenced_off_while_it_resumes_fails_as_later(tmp_path):
+    class Fenced(Numbers):
+        def seek(self, position):
+            raise ConnectorError("numbers: fenced off", "fenced")
+
+    kept(tmp_path)
+    with raises(ConnectorError, reason="fenced"):  # not an error of the settings
+        kept(tmp_path, source=Fenced())
+
+
 # Part of a batch -------------------------------------------------------------------------------------------------
 
 

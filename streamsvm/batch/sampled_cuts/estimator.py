@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution, check_positive, generator
@@ -166,13 +164,6 @@ class SampledCuts(BatchClassifier):
         check_number("max_iter", self.max_iter, 1, whole=True)
         if self.sample_size is not None:
             check_number("sample_size", self.sample_size, 1, whole=True)
-
-    def _check_magnitudes(self, X: Any) -> None:
-        """Warn instead of raising, because the kernel clips such values."""
-        try:
-            super()._check_magnitudes(X)
-        except ValueError as error:
-            warnings.warn(f"distances between rows are inaccurate: {error}", ConvergenceWarning, stacklevel=4)
 
     # Fitting -----------------------------------------------------------------------------------------------------
 
