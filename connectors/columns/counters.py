@@ -28,6 +28,7 @@ _SENTINEL = re.compile(
 
 _FEWEST, _FEWEST_WITH_TIES = 50, 500
 _MOST_STEP = 0.1
+_MOST_DAYS = 31
 
 
 def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> dict[str, float]:
@@ -68,8 +69,8 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 def direction(values: NDArray[np.float64]) -> str:
     """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty text.
 
-    A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones. No step exceeds a tenth of the
-    range, unless the numbers are times since 1970. Missing values are ignored.
+    A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones that are not days of a month or
+    hours. No step exceeds a tenth of the range, unless the numbers are times since 1970. Missing values are ignored.
 
     Examples
     --------
@@ -81,7 +82,9 @@ def direction(values: NDArray[np.float64]) -> str:
         return ""
     is_up = bool(values[0] < values[-1])
     steps = np.diff(values if is_up else -values)
-    if steps.min() < 0 or (steps.min() == 0 and len(values) < _FEWEST_WITH_TIES):
+    has_ties = steps.min() == 0
+    may_be_cyclic = values.min() >= 1 and values.max() <= _MOST_DAYS
+    if steps.min() < 0 or (has_ties and (len(values) < _FEWEST_WITH_TIES or may_be_cyclic)):
         return ""
     is_small = steps.max() <= _MOST_STEP * abs(values[-1] - values[0])
     return ("up" if is_up else "down") if is_small or _are_times(values) else ""

@@ -14,6 +14,8 @@ from streamsvm.features.rows import EncodedRows, Floats, Ints
 
 # Rows are examined at FIRST_LOOK rows and each time their number doubles, up to MOST_ROWS rows or MOST_VALUES values.
 FIRST_LOOK, MOST_ROWS, MOST_VALUES = 64, 1024, 1 << 17
+# Counters need this many rows, or all that are examined: a cycle, such as the wear of a tool, counts up at first.
+FIRST_LOOK_AT_COUNTERS = 256
 
 
 class FirstRows:
@@ -23,7 +25,7 @@ class FirstRows:
     --------
     >>> from streamsvm.features.space import FeatureSpace
     >>> space, first = FeatureSpace(max_features=10), FirstRows()
-    >>> for doubt in first.take(space.encode([{"id": i} for i in range(64)], learn=[True] * 64), space.names):
+    >>> for doubt in first.take(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
     ...     print(doubt.text[:27])
     feature 'id' only counts up
     """
@@ -83,7 +85,7 @@ class FirstRows:
     def _what_looks_like_time(self, values: Floats) -> str:
         if form := form_of_dates(values):
             return f"has dates written as numbers, such as {values[0]:.0f} ({form})"
-        way = direction(values)
+        way = direction(values) if self._n >= FIRST_LOOK_AT_COUNTERS or self.is_full else ""
         return f"only counts {way} in the first {self._n} events, like a row number or a time" if way else ""
 
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:

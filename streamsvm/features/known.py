@@ -185,7 +185,7 @@ class KnownFeatures:
         if len(names) > room:
             self.add(names[room], None)  # this warns
             self.n_refused += int(counts[room:].sum())
-        self.texts.say_mixed(filter(self.strings.__contains__, names))
+        self.texts.say_mixed(names)
 
     def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
         """Return the columns of the numeric features of an event, -1 for unknown names.
@@ -319,6 +319,7 @@ class KnownFeatures:
             for i in sorted(new.tolist(), key=lambda i: name_key(names[i])):
                 columns[i] = self.add(names[i], None)
                 self.n_refused += int(columns[i] < 0)
+            self.texts.say_mixed(names[i] for i in new.tolist())
         order = columns.argsort()
         order = order[np.count_nonzero(columns < 0) :]
         return columns[order], values[order]

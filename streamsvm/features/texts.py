@@ -23,6 +23,7 @@ WATCHED_AGAIN = 128
 # Without them, it is left out after LAST strings.
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 IDENTIFIERS, TIMES = "identifiers", "times"
+_NUMBERS = "feature {name!r} is in `categories`, but its numbers stay numbers: pass them as texts, such as str(x)"
 
 
 @dataclass(slots=True)
@@ -147,14 +148,15 @@ class Texts:
             self._said.say(*found)
 
     def say_mixed(self, names: Iterable[Hashable]) -> None:
-        """Warn about names with both numbers and strings."""
+        """Warn about names with both numbers and strings, and of `categories` with numbers."""
         self._said.say(*self._mixed(names))
 
     def notices(self) -> list[Notice]:
         """Return notices about names left out, quoted numbers and mixed types."""
         found = [*map(self._why_left_out, self.left_out)]
         found += [_quoted_notice(name, way) for name, way in self.quoted.items() if name not in self.left_out]
-        return found + self._mixed(self._columns.strings)
+        numeric = (name for name in self._columns.numbers if name in self._categories)
+        return found + self._mixed(dict.fromkeys((*self._columns.strings, *numeric)))
 
     def _leave_out(self, name: Hashable, kind: str) -> None:
         self.left_out[name] = kind
@@ -180,7 +182,9 @@ class Texts:
     def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
         strings, numbers = self._columns.strings, self._columns.numbers
         return [
-            _mixed_notice(name, next(iter(strings[name]))) for name in names if name in numbers and strings.get(name)
+            _mixed_notice(name, next(iter(strings[name]))) if strings.get(name) else Notice.of(_NUMBERS, name)
+            for name in names
+            if name in numbers and (strings.get(name) or name in self._categories)
         ]
 
 

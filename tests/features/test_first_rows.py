@@ -84,6 +84,21 @@ def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
     assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): drop it, or")
 
 
+def test_cycles_do_not_count():
+    events = [{"wear": i % 78, "day": 1 + i // 24 % 31, "batch": i // 8} for i in range(1_100)]
+    model = learned_one_by_one(CPMClassifier(), events[:N])
+    assert model.notices == []
+    model.learn_many(events[N:], [True] * 700)
+    assert [notice.split("'")[1] for notice in model.notices] == ["batch"]
+
+
+@pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once])
+def test_categories_with_numbers_are_told_once(caplog, learn):
+    model = learn(CPMClassifier(categories=("b", "unused")))
+    assert sum("'b'" in notice and "str(x)" in notice for notice in model.notices) == 1
+    assert sum("'b'" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_features_of_a_datetime_do_not_count():
     moments = np.datetime64("2026-01-01") + np.arange(300) * np.timedelta64(1, "m")
     model = CPMClassifier()
@@ -137,8 +152,10 @@ def test_numbers_in_texts_of_two_meanings_are_told_with_both():
 def test_many_features_of_one_kind_are_told_in_one_line(caplog):
     names = [f"f{k}" for k in range(40)]
     model = CPMClassifier()
-    for i in range(64):
-        model.learn_one({name: f"{(i + k) / 4}" for k, name in enumerate(names)} | {"id": i, "n": i + 0.5}, LABELS[i])
+    for i in range(256):
+        model.learn_one(
+            {name: f"{(i + k) % 50 / 4}" for k, name in enumerate(names)} | {"id": i, "n": i + 0.5}, LABELS[i]
+        )
     assert len(model.notices) == len(caplog.records) == 3
     assert sum("(likewise 'f1', 'f10', 'f11', ...: 40 in all)" in notice for notice in model.notices) == 1
     assert CPMClassifier.from_state(*model.state()).notices == model.notices

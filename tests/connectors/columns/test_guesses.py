@@ -128,6 +128,7 @@ def test_numbers_that_count_up():
     assert direction(1.7e9 + np.cumsum(random_state.exponential(5, 100) + (np.arange(100) == 50) * 1e6)) == "up"
     assert not direction(up[:40])
     assert not direction(np.repeat(up[:50], 2))
+    assert not direction(np.repeat(up[1:22], 48))  # days of a month
     assert not direction(np.zeros(1000))
     assert direction(-up) == direction(1e9 - up) == "down"
     assert not direction(np.sort(random_state.integers(0, 3, 1000)).astype(float))
