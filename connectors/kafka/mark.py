@@ -57,15 +57,15 @@ class Mark:
 
     def read(self) -> dict[int, int]:
         """Read the current offsets of the group."""
-        return {partition: found.offset for partition, found in self._offsets_there().items()}
+        return {partition: found.offset for partition, found in self.offsets_there().items()}
 
     def read_at_start(self) -> dict[int, int]:
         """Read the offsets that earlier runs committed."""
-        found = self._offsets_there()
+        found = self.offsets_there()
         self._earlier = {(partition, each.offset, each.metadata) for partition, each in found.items()}
         return {partition: each.offset for partition, each in found.items()}
 
-    def _offsets_there(self) -> dict[int, Any]:
+    def offsets_there(self) -> dict[int, Any]:
         if self._source is None:
             return {}
         # A new client each time, because an old one keeps asking the former coordinator of the group.
@@ -164,7 +164,7 @@ class Mark:
 
     def is_foreign(self) -> bool:
         """Return whether another run has written the mark since this run started."""
-        found = self._offsets_there()
+        found = self.offsets_there()
         others = {(p, each.offset, each.metadata) for p, each in found.items() if each.metadata != self._token}
         return any(metadata for _, _, metadata in others - self._earlier)  # tools that reset offsets write none
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 
 import pytest
 
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource
+from tests.commands import wait_for
 from tests.errors import raises
 from tests.kafka.broker import admin
 from tests.kafka.conftest import LOGINS, fill, ran, read
@@ -55,13 +55,12 @@ def allow(broker, topics, *rights):
     with admin(broker) as client:
         client.delete_acls([all_])
         client.create_acls(acls)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        def are_set():
             found = [(acl.resource_pattern, acl.operation) for acl in client.describe_acls(all_)[0]]
-            if {(p.resource_type.name, p.resource_name, o.name) for p, o in found} == wanted:
-                return
-            time.sleep(0.02)
-    raise AssertionError("the rights cannot be set")
+            return {(p.resource_type.name, p.resource_name, o.name) for p, o in found} == wanted
+
+        wait_for(are_set, "the rights")
 
 
 def test_the_rights_that_are_listed_are_enough(broker, topics, secured, tmp_path):

@@ -35,7 +35,7 @@ def told(port: int, *paths: str) -> Iterator[tuple[str, bytes]]:
     for path in paths:
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2.0) as found,
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10.0) as found,
         ):
             yield path, found.read1(1 << 20)
 

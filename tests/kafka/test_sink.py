@@ -307,8 +307,8 @@ def test_an_older_run_that_wakes_leaves_the_newer_one_alone(broker, topic, sourc
         with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as new:
             new.rewind(kept)  # and has not written yet
             lost = kafka_errors.KafkaTimeoutError("slept for too long")
-            monkeypatch.setattr(old._transactions._producer, "commit", mock.Mock(side_effect=[lost, None]))
-            with raises(ConnectorError, reason="fenced"):
+            with monkeypatch.context() as patch, raises(ConnectorError, reason="fenced"):
+                patch.setattr(transactions.TransactionalProducer, "commit", mock.Mock(side_effect=[lost, None]))
                 old.flush()
             new.write(table(0, [1, 2]))
             new.flush()

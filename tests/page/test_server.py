@@ -8,7 +8,6 @@ import json
 import re
 import socket
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Iterator
 from importlib.resources import files
@@ -23,7 +22,7 @@ from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.page.feed import Broadcaster
 from streamsvm.run.page.server import Server
 from tests.errors import raises
-from tests.page.looking import get
+from tests.page.looking import get, wait_for
 
 TOKEN = "s3cret-and-long"
 
@@ -241,10 +240,7 @@ def test_nothing_is_left_when_it_is_closed():
         viewer = follow(server.port)
         heard(viewer, b"events")
     viewer.close()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: threading.active_count() <= before, "the end of all threads")
 
 
 def test_large_answers_are_packed(shared):

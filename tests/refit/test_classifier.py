@@ -285,12 +285,16 @@ def test_a_refit_is_the_solver_called_by_hand_on_the_same_rows(name):
     assert (refit["event"], refit["events"]) == (400, 200)
     codes = np.array([model.classes_.index(label) for label in y])
     memory = Latest(200).begin()
-    memory.add(model.model._space.encode(X[200:400]), codes[200:400])
+    memory.add(encoded(X[200:400]), codes[200:400])
     by_hand = solver_of(name).solve(Task(memory.snapshot(), 4))
     assert by_hand.settings == refit["settings"]
     (member,) = [member for member in model._refits.vote.members if member is not None]
     for array, other in zip(*(vars_of(m) for m in (member.model, by_hand.model)), strict=True):
         np.testing.assert_array_equal(array, other)
+
+
+def encoded(X: Rows) -> EncodedRows:
+    return FeatureSpace(100).encode(X, np.ones(len(X), bool))
 
 
 def vars_of(model: Any) -> list[Rows]:
@@ -305,11 +309,11 @@ def test_a_member_says_what_its_model_does(name, n_classes):
     X[1::7, 1] = np.nan
     codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows other labels
     memory = Latest(700).begin()
-    learner = CPMClassifier()
-    memory.add(learner._space.encode(X, np.ones(700, bool)), codes)
+    space = FeatureSpace(100)
+    memory.add(space.encode(X, np.ones(700, bool)), codes)
     solution = solver_of(name).solve(Task(memory.snapshot(), 4))
     member, proba = Member(solution, 1), np.zeros((700, 6))
-    member.evaluate(learner._space.encode(X), np.ones(700, np.int64), proba)
+    member.evaluate(space.encode(X), np.ones(700, np.int64), proba)
     scores = solution.model.decision_function(X)
     terms = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected = np.zeros((700, 6))
@@ -320,9 +324,9 @@ def test_a_member_says_what_its_model_does(name, n_classes):
     # Passed one by one, or only some of them, they are bit-identical.
     some, one_by_one = np.arange(700) % 3 == 0, np.zeros((700, 6))
     for i in np.flatnonzero(some):
-        member.evaluate(learner._space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
+        member.evaluate(space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
     partly = np.zeros((700, 6))
-    member.evaluate(learner._space.encode(X), some.astype(np.int64), partly)
+    member.evaluate(space.encode(X), some.astype(np.int64), partly)
     np.testing.assert_array_equal(partly, one_by_one)
     np.testing.assert_array_equal(partly[some], proba[some])
 
@@ -355,11 +359,10 @@ def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypa
     X[rng.random(X.shape) < 0.1] = np.nan
     model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=80, min_samples_leaf=2)
     trees = trees_of(model.fit(X[:400], rng.integers(0, 3, 400)))
-    rows = FeatureSpace(100).encode(X, np.ones(len(X), bool))
     for mask_words in (0, members.MASK_WORDS):
         monkeypatch.setattr(members, "MASK_WORDS", mask_words)
         said.append(np.zeros((len(X), 3)))
-        Member(Solution(trees, {}), 1).evaluate(rows, np.ones(len(X), int), said[-1])
+        Member(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), said[-1])
     assert len(np.unique(said[0], axis=0)) > 200
     np.testing.assert_array_equal(*said)
 
@@ -381,12 +384,10 @@ def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_wor
         value=np.array([1.0, 0.0, -2.0, 4.0, 0.0, 8.0, 0.0, -16.0, 32.0]),
     )
     X = np.array([[x, z] for x in (-2.0, -1.0, 5.0, np.nan) for z in (0.0, 2.0, 3.0, np.nan)])
-    scores, learner = trees.decision_function(X), CPMClassifier()
+    scores = trees.decision_function(X)
     assert len({tuple(row) for row in scores.tolist()}) == 5
     proba = np.zeros((len(X), 3))
-    Member(Solution(trees, {}), 1).evaluate(
-        learner._space.encode(X, np.ones(len(X), bool)), np.ones(len(X), int), proba
-    )
+    Member(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), proba)
     expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(proba, np.column_stack([expected[:, 1], np.zeros(len(X)), expected[:, 0]]), atol=1e-15)
 

