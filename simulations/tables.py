@@ -147,14 +147,17 @@ def sources(results: Results, marked: str = "") -> str:
 
 def described(runs: Iterable[Mapping[str, Any]]) -> str:
     """Describe measurements in sentences; those that differ only in the commit or the choice of rows share one."""
-    commits: dict[tuple[str, str], dict[str, None]] = {}
+    commits: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     others = {f"{run['source']}.": None for run in runs if "source" in run}
     for run in runs:
         if "source" not in run:
             command = _CHOICE.sub("", run["command"])
             own = commits.setdefault((command, _conditions(run)), {})
-            own[f"{run['commit']} of {day(run['date'])}" if run["date"] else run["commit"]] = None
-    made = [f"Measured with `{command}` at commit {', '.join(own)} ({how})." for (command, how), own in commits.items()]
+            own.setdefault(f" of {day(run['date'])}" if run["date"] else "", {})[run["commit"]] = None
+    made = [
+        f"Measured with `{command}` at commit {', '.join(', '.join(names) + of for of, names in own.items())} ({how})."
+        for (command, how), own in commits.items()
+    ]
     return " ".join([*made, *others])
 
 
