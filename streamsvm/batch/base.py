@@ -230,7 +230,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def predict_proba(self) -> Any:
-        """Not available: scores are not calibrated. `CalibratedClassifierCV` calibrates them on held-out rows."""
+        """Not available, because scores are not calibrated.
+
+        Scikit-learn's `CalibratedClassifierCV` calibrates them on held-out rows.
+        """
         name = type(self).__name__
         raise AttributeError(
             f"{name} has no probabilities: sklearn.calibration.CalibratedClassifierCV({name}()) calibrates its scores "

@@ -48,7 +48,7 @@ def conjugate_gradients(
     g
         The right-hand side with the opposite sign.
     tol
-        Norm of the final residual, relative to that of g, in the norm of the preconditioner.
+        Norm of the final residual relative to the norm of g, both in the norm of the preconditioner.
     most
         Maximum number of products with H.
     diagonal

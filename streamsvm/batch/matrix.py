@@ -1,4 +1,4 @@
-"""Rows as arrays and CSR matrices: products with all or some of them, and the blocks that solvers read.
+"""Rows as arrays and CSR matrices: products, and the blocks that solvers read.
 
 A `MetricForest` implements the interface `Rows` for a file larger than memory.
 """
@@ -242,7 +242,7 @@ class Rows(ABC):
             Ascending positions, and the rows as an array or CSR matrix.
         """
 
-    def lend(self, n_bytes: float) -> float:
+    def row_budget(self, n_bytes: float) -> float:
         """Return the bytes of rows that a fit may hold.
 
         Parameters

@@ -46,7 +46,7 @@ class OneThread:
     _of_all: Any = None
 
     @classmethod
-    def begin_anew(cls) -> None:
+    def reset_after_fork(cls) -> None:
         """Reset in a forked child, which has none of the parent's threads."""
         cls._lock, cls._n_inside = threading.Lock(), 0
 
@@ -68,9 +68,9 @@ class OneThread:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=OneThread.begin_anew)
+    os.register_at_fork(after_in_child=OneThread.reset_after_fork)
 
 
 def threads_for(n_multiplications: float) -> AbstractContextManager[None]:
-    """Return a context for a problem whose largest product has `n_multiplications`."""
+    """Return a context for a problem with `n_multiplications` in its largest product."""
     return nullcontext() if n_multiplications >= WORTH else OneThread()

@@ -1,1 +1,1 @@
-"""The budgeted kernel SVM: SGD on support vectors, which are merged when there are too many."""
+"""Kernel SVM on a budget of support vectors (BSGD)."""

@@ -171,9 +171,10 @@ def sum_heads(coefs, c, row, n, out, capacity):
 
 @inlined
 def dots(vectors, b, rows, values, start, end, sums):
-    """Add value * vectors[row - 1] of pairs start ... end - 1 to the sums of slots b ... b + LANES - 1.
+    """Add the products of some pairs with LANES vectors to their sums.
 
-    Pairs are added in order, so that zeros change nothing and dense and sparse rows have equal results.
+    The pairs are start ... end - 1, the slots b ... b + LANES - 1. Each pair adds value * vectors[row - 1]. Pairs are
+    added in order, so that zeros change nothing and dense and sparse rows have equal results.
     """
     for i in range(start, end):
         sums = times_plus(values[uint(i)], lanes_at(vectors, (uint(rows[uint(i)] - 1), uint(b))), sums)
@@ -182,7 +183,10 @@ def dots(vectors, b, rows, values, start, end, sums):
 
 @inlined
 def largest(row, n, sign):
-    """Return the largest of n values times `sign`; overwrites the values from n to `padded(n)`."""
+    """Return the largest of n values, each multiplied by `sign`.
+
+    Overwrites the values from n to `padded(n)`.
+    """
     for b in range(n, padded(n)):
         row[uint(b)] = -sign * INFINITE
     tops = lanes(-INFINITE)
@@ -212,9 +216,10 @@ def smallest_of(row, n):
 
 @inlined
 def take_event(state, m):
-    """Write the current event in float32 to `pairs` and `weighted`, with its squared norms at index 0.
+    """Write the current event in float32 to `pairs` and `weighted`.
 
-    Columns that no learned event had weigh nothing: a new column must not change the prediction of its first event.
+    Index 0 has its squared norms. Columns that no learned event had get the weight 0, because a new column must not
+    change the prediction of its first event.
     """
     rows, scaled = current_row(state.rows)
     pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
@@ -231,7 +236,10 @@ def take_event(state, m):
 
 @inlined
 def distances(state, m, out):
-    """Write gamma times the weighted squared distance between the event and each vector to `out`."""
+    """Compute the weighted squared distances between the event and all vectors.
+
+    Writes them to `out`, multiplied by gamma.
+    """
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = current_row(state.rows)
     norm, at_once, start = weighted[0], pairs_at_once(m, state.n_vectors), 1
@@ -247,7 +255,10 @@ def distances(state, m, out):
 
 @inlined
 def pairs_at_once(m, n):
-    """Columns accumulated per pass. Fewer when data exceed the cache: the prefetcher follows only a few streams."""
+    """Return the number of columns to accumulate per pass.
+
+    It is small when the data exceed the cache, because the prefetcher follows only a few streams.
+    """
     return m if m * n <= NEAR else RUNS
 
 

@@ -19,7 +19,7 @@ from streamsvm.core.math import ONE, ZERO, exp_below
 from streamsvm.core.schema import f32
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.features.scaler import current_row, follow
+from streamsvm.features.scaler import call_back, current_row
 from streamsvm.online import driver
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
@@ -30,8 +30,8 @@ __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 LARGEST_CHANGE = 1e15
 # Weights of heads are exp(VOTE_INVERSE_TEMPERATURE * accuracy), with the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
-# Support vectors are shared by heads. A head with less than this multiple of the equal weight 1 / n_heads does not add
-# vectors; it learns only from events on which the losses of other heads act.
+# Heads share the support vectors. A head with less than this multiple of the equal weight 1 / n_heads does not add
+# vectors. It learns only from events that violate the margins of other heads.
 LEAST_WEIGHT = 0.9
 
 block_at = state_at(MINIBATCH)
@@ -98,7 +98,10 @@ def calibrate(state, label, has_proba):
 
 @inlined
 def step(state, m, label, weight):
-    """Take a training step of every head on the evaluated current event; may exceed the budget by one vector."""
+    """Take a training step of every head on the evaluated current event.
+
+    The step may exceed the budget by one vector.
+    """
     if label >= state.n_classes:
         open_classes(state, label + 1)
     n, capacity, own = state.n_classes, state.classes.size, state.classes[label]
@@ -139,7 +142,10 @@ def learn(state, m, label, weight):
 
 @inlined
 def follow_norms(state, square):
-    """Set gamma to gamma_factor / mean squared norm of all learned events including this one."""
+    """Set gamma to `gamma_factor` divided by the mean squared norm of learned events.
+
+    The mean includes the current event, with the squared norm `square`.
+    """
     state.sum_of_squares += square
     if state.sum_of_squares > 0.0:
         state.gamma_now = state.gamma_factor * (state.rows.seen + 1.0) / state.sum_of_squares
@@ -147,7 +153,7 @@ def follow_norms(state, square):
 
 @kernel
 def vote(state, label):
-    """Update the accuracies and the weights of heads with the label of the current event."""
+    """Update accuracies and weights of heads with the label of the current event."""
     heads, scores, n_heads = state.heads, state.scores, state.n_heads
     top = 0.0
     for h in range(n_heads):
@@ -164,7 +170,10 @@ def vote(state, label):
 
 @inlined
 def shrink(state, h):
-    """Set the step size of a head and shrink its coefficients; t starts at 2 because t = 1 shrinks them to zero."""
+    """Set the step size of a head and shrink its coefficients.
+
+    The step count t starts at 2, because t = 1 would shrink the coefficients to zero.
+    """
     head = state.heads[h]
     head.eta = head.rate
     if head.rate == 0.0:
@@ -182,7 +191,7 @@ def shrink(state, h):
 
 @inlined
 def find_slot(state, m):
-    """Return the slot for the event: that of the nearest vector if it absorbs the event, else a new one."""
+    """Return the slot for the event: a new one, unless the nearest vector absorbs it."""
     n, row = state.n_vectors, state.kernel
     if state.absorb < 1.0 and n > 0:
         nearest = largest(row, n, ONE)
@@ -217,16 +226,16 @@ def run_event(address):
     state = bsgd_at(address)
     rows = state.rows
     m, label = rows.n_pairs, rows.label
-    if rows.answering:
+    if rows.predicts:
         best = predict(state, m)
         rows.best, rows.n_shares = best, state.n_classes
-        has_proba = best >= 0 and rows.telling > 0
+        has_proba = best >= 0 and rows.needs_proba > 0
         if has_proba:
             find_proba(state)
         elif best < 0 and label >= 0:
             evaluate(state, m)
-        if rows.following:
-            follow(rows, label, rows.at)
+        if rows.calls_back:
+            call_back(rows, label, rows.at)
         if label >= 0 and calibrates(state, label):
             calibrate(state, label, has_proba)
     elif label >= 0:
@@ -239,7 +248,7 @@ def run_event(address):
 
 
 def run_member(address, block_address, i, cached):
-    """Score the rows of a minibatch as member i of an ensemble and learn labelled rows."""
+    """Score rows of a minibatch as member i of an ensemble; learn labelled ones."""
     state, block = bsgd_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
     for k in range(block.n_rows):

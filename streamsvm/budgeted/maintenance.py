@@ -1,4 +1,4 @@
-"""Budget maintenance: merge or remove support vectors such that scores change least.
+"""Budget maintenance: merge or remove vectors such that scores change least.
 
 Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018.
 """
@@ -20,7 +20,10 @@ from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
 
 
 def maintain(address):
-    """Merge the smallest vector with others in turn (MM-BSGD), or remove it if none has its direction."""
+    """Merge the vector with the smallest coefficients with others (MM-BSGD).
+
+    If no other vector has coefficients of its direction, remove it.
+    """
     state = bsgd_at(address)
     smallest = find_smallest(state)
     n_chosen = choose(state, smallest)
@@ -41,9 +44,10 @@ def is_plain(state):
 
 @kernel
 def find_smallest(state):
-    """Return the vector with the smallest coefficients; writes squared norms of coefficients to work row 0.
+    """Return the vector with the smallest coefficients.
 
-    A head counts with its weight, in units of its step.
+    Writes the squared norms of coefficients to work row 0. The coefficients of each head count by its weight, in units
+    of its step size.
     """
     squares, sizes, heads = state.squares, state.work[0], state.heads
     for h in range(state.n_heads):
@@ -59,7 +63,7 @@ def find_smallest(state):
 
 @kernel
 def products_with(state, i, out):
-    """Write the dot products of the coefficients of vector i and all vectors to `out`."""
+    """Compute the dot products of the coefficients of vector i and of all vectors."""
     coefs = state.coefs
     for b in range(0, padded(state.n_vectors), LANES):
         sums = lanes(ZERO)
@@ -74,7 +78,7 @@ def products_with(state, i, out):
 
 @kernel
 def choose(state, i):
-    """Choose up to `merges` - 1 vectors of the direction of vector i, least degradation first.
+    """Choose up to `merges` - 1 vectors to merge with vector i, the least loss first.
 
     Writes their slots, after i, to `chosen` and returns the number of slots.
     """
@@ -92,9 +96,10 @@ def choose(state, i):
 
 @kernel
 def find_costs(state, i, costs):
-    """Write `near_loss` of merging each vector with i, relative to removing i, to `costs`.
+    """Compute the costs of merging each vector with vector i, by `near_loss`.
 
-    The cost is inf for i and for coefficients at an angle of 90° or more. Uses the norms written by `find_smallest`.
+    Writes them to `costs`, relative to removing i. The cost is inf for i and for coefficients at an angle of 90° or
+    more. Uses the norms written by `find_smallest`.
     """
     slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
     size = sizes[uint(i)]
@@ -124,7 +129,10 @@ def product(state, a, b):
 
 @kernel
 def merge_in_turn(state, count):
-    """Merge the chosen vectors in turn into the first, with the distances written by `find_costs`."""
+    """Merge the chosen vectors into the first, one after the other.
+
+    The first merge uses the distances written by `find_costs`.
+    """
     first, log_kappa = state.chosen[0], -float(state.work[2, state.chosen[1]])
     for i in range(1, count):
         if i > 1:
@@ -135,7 +143,10 @@ def merge_in_turn(state, count):
 
 @kernel
 def merge_pair(state, a, b, log_kappa):
-    """Merge vector b into vector a at the point of least degradation; `log_kappa` is ln k(a, b)."""
+    """Merge vector b into vector a at the point of the least loss.
+
+    `log_kappa` is ln k(a, b).
+    """
     size_a, size_b = math.sqrt(product(state, a, a)), math.sqrt(product(state, b, b))
     larger, smaller = max(size_a, size_b), min(size_a, size_b)
     ratio, cosine = ratio_of(larger, smaller), 1.0
@@ -150,7 +161,10 @@ def merge_pair(state, a, b, log_kappa):
 
 @kernel
 def join(state, a, b, of_a, keep_a, keep_b):
-    """Set vector a to of_a * a + (1 - of_a) * b and its coefficients to keep_a * A_a + keep_b * A_b."""
+    """Replace vector a and its coefficients by combinations with those of vector b.
+
+    The vector becomes of_a * a + (1 - of_a) * b, its coefficients keep_a * A_a + keep_b * A_b.
+    """
     vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
     share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), uint(a), uint(b), ZERO
     for w in range(touched.shape[1]):
@@ -181,7 +195,10 @@ def join_coefs(state, a, b, keep_a, keep_b):
 
 @kernel
 def drop(state, count):
-    """Remove the chosen vectors but the first, the highest slot first so that lower slots stay valid."""
+    """Remove the chosen vectors except the first.
+
+    The highest slot is removed first, so that lower slots stay valid.
+    """
     chosen = state.chosen
     for _ in range(1, count):
         highest = 1

@@ -26,7 +26,7 @@ CACHE_LINE = 16
 
 
 def check_head(place: str, loss: Any, rate: Any) -> None:
-    """Validate loss and learning rate of a head; `place` starts their names in messages."""
+    """Validate loss and learning rate of a head; `place` precedes their names."""
     check_choice(f"{place}loss", loss, tuple(LOSSES))
     if rate is not None:
         check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
@@ -60,7 +60,7 @@ class BudgetedMemory(base.OnlineClassifier):
         return n if n < self.budget else ROOM
 
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
-        """Return an empty state. An ensemble passes the substate `rows` that holds its scaled rows."""
+        """Return an empty state; `rows` is the substate with an ensemble's scaled rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         if self.scaling == "none":
             own.limit = expansion.LARGEST_UNSCALED
@@ -131,7 +131,10 @@ class BudgetedMemory(base.OnlineClassifier):
         support.ENTRY_POINTS["measure_all"](state)
 
     def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
-        """Replace the support vectors and the coefficients of every head, with steps at `horizon`."""
+        """Replace the support vectors and the coefficients of every head.
+
+        The step counts become `horizon`.
+        """
         state, (n, d), c = self._state, vectors.shape, len(biases)
         if c == 2:
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()

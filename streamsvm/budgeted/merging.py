@@ -147,7 +147,7 @@ def refine(h, ratio, cosine, log_kappa):
 def fill_table(table):
     """Fill the table of optimal h for cosine 1, shape (GRID, GRID).
 
-    Row i belongs to m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1), column j to kappa = j / (GRID - 1).
+    Row i has m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1). Column j has kappa = j / (GRID - 1).
     """
     for i in range(GRID):
         share = 0.5 + 0.5 * i / (GRID - 1)
@@ -186,7 +186,10 @@ def _read(path: Path) -> NDArray[np.float32] | None:
 
 @functools.cache
 def table() -> NDArray[np.float32]:
-    """Return the table shared by all learners, from the compiled library, or computed once and cached on disk."""
+    """Return the table of optimal h, which all learners share.
+
+    It is a part of the compiled library. Without the library it is computed once and cached on disk.
+    """
     used = library()
     found = None if used is None else _read(used.merging)
     if found is not None:

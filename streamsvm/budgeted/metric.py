@@ -1,4 +1,4 @@
-"""Learned metric: relevances of columns (ARD), trained with the gradients of the losses.
+"""Learned metric: relevances of columns (ARD), trained with the heads' losses.
 
 Similar to Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002.
 """
@@ -30,17 +30,21 @@ SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
 
 @inlined
 def is_due(state):
-    """Whether the metric learns from this event: always while relevances change, else from a sample."""
+    """Whether the metric learns from this event.
+
+    It learns from every event while relevances change, and otherwise from a sample.
+    """
     state.n_due += 1
     return state.unrest > SETTLED or state.n_due % SETTLED_SAMPLE == 0
 
 
 @kernel
 def relearn_metric(state, m):
-    """Update the relevances of the nonzero columns of the event by a gradient step, then the norms of the vectors.
+    """Update the relevances of the nonzero columns of the event by a gradient step.
 
-    With u the update of scores and A the coefficients, the gradient of u . f in theta_j is
-    -gamma r_j sum_b co_b (x_j - v_bj)^2 with co_b = k_b sum_c u_c A_cb. It is divided by its root mean square.
+    Then update the norms of the vectors. Let u be the update of scores and A the coefficients. The gradient of u . f in
+    theta_j is -gamma r_j sum_b co_b (x_j - v_bj)^2 with co_b = k_b sum_c u_c A_cb. It is divided by its root mean
+    square.
     """
     n_vectors = state.n_vectors
     slots = padded(n_vectors)

@@ -14,7 +14,10 @@ from streamsvm.online.scaling import unscaled
 
 
 def class_coefs(state: State, slots: Ints | None = None) -> Floats:
-    """Return the coefficients V of the vectors in `slots` (default all), shape (heads, classes, n)."""
+    """Return the coefficients V of n vectors, shape (heads, classes, n).
+
+    The vectors are those in `slots`, by default all.
+    """
     chosen = np.arange(int(state.n_vectors)) if slots is None else slots
     return state.split("coefs")[:, : int(state.n_classes), chosen].astype(float)
 
@@ -22,7 +25,7 @@ def class_coefs(state: State, slots: Ints | None = None) -> Floats:
 def nearest_vectors(
     state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
 ) -> list[dict[str, Any]]:
-    """Return at most n vectors for `StreamSVMClassifier.nearest`, most similar to the current event first.
+    """Return at most n vectors, the most similar to the current event first.
 
     Parameters
     ----------
@@ -39,7 +42,12 @@ def nearest_vectors(
     n
         Maximum number of vectors.
     weights
-        Weights of heads for the label of a vector.
+        Weights of heads for the label of a vector, shape (heads,).
+
+    Returns
+    -------
+    list of dict
+        The `similarity`, `label` and `features` of each vector, see `StreamSVMClassifier.nearest`.
     """
     found: list[dict[str, Any]] = []
     if state.n_vectors == 0:
@@ -55,7 +63,7 @@ def nearest_vectors(
 
 
 def most_like(state: State, n: int) -> Ints:
-    """Return the slots of the n vectors most similar to the current event, most similar first."""
+    """Return the slots of the n vectors most similar to the current event, in order."""
     similarity = state.kernel[: int(state.n_vectors)]
     near = np.arange(len(similarity))
     if n < len(near):
@@ -64,7 +72,7 @@ def most_like(state: State, n: int) -> Ints:
 
 
 def labels_of_vectors(state: State, slots: Ints, weights: Floats) -> list[int]:
-    """Return the class with the largest coefficient of each vector, with weights of heads."""
+    """Return the class of each vector: the one with the largest weighted coefficient."""
     said = (weights[:, None, None] * class_coefs(state, slots)).sum(axis=0)
     found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
     return list(map(int, found))

@@ -56,7 +56,10 @@ def vector_norm(state, slot):
 
 @kernel
 def take_vector(state, slot):
-    """Write a vector to `pairs` and `weighted` as `take_event` does; returns the end of the pairs."""
+    """Write a vector to `pairs` and `weighted` as `take_event` does.
+
+    Returns the number of pairs including the bias.
+    """
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
     weighing, slot = is_weighing(state), uint(slot)
@@ -93,7 +96,10 @@ def log_kernel_between(state, a, b):
 
 @kernel
 def open_classes(state, n):
-    """Add classes with zero coefficients up to n; with the third, classes 0 and 1 get separate coefficients."""
+    """Add classes up to n, with zero coefficients.
+
+    From three classes on, classes 0 and 1 have separate coefficients.
+    """
     capacity, coefs = state.classes.size, state.coefs
     before = state.n_classes
     for h in range(state.n_heads):

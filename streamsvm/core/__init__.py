@@ -1,1 +1,1 @@
-"""Numba layer: state schemas, field access in kernels, compilation and disk cache."""
+"""Numba layer: state schemas, field access in kernels, compilation, disk cache."""

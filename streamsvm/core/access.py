@@ -1,4 +1,7 @@
-"""States, rows and values of events in kernels: names of `access_numba`, which may be deferred."""
+"""Access to states and rows in kernels.
+
+The names are those of `access_numba`, which may be deferred.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States in compiled code: a numba type whose attributes are the schema's entries.
+"""States in compiled code: a numba type with the schema's entries as attributes.
 
 A value of this type is the address of a state record.
 """
@@ -276,7 +276,10 @@ def shares_of(_: Any, array: Any, n: Any) -> Any:
 
 @intrinsic
 def move(_: Any, row: Any, to: Any, start: Any, n: Any) -> Any:
-    """Copy `row[start : start + n]` to `row[to : to + n]`, of 8-byte elements; the ranges may overlap."""
+    """Copy n elements of a row to another position; the ranges may overlap.
+
+    Copies `row[start : start + n]` to `row[to : to + n]`. Elements have 8 bytes.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, values[0]).data

@@ -1,7 +1,7 @@
-"""Build of the compiled library: machine code of all entry points for one processor level.
+"""Build of the compiled library of all entry points, for one processor level.
 
-``python -m streamsvm.core.build`` writes the library into the package. This is the only module that knows how numba
-links compiled functions; it is tested with the version NEWEST_TESTED.
+``python -m streamsvm.core.build`` writes the library into the package. This is the only module that depends on how
+numba links compiled functions. It is tested with the version NEWEST_TESTED.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Target:
     cpu
         Processor of LLVM.
     check
-        C expression that tells whether the processor executes the code.
+        C expression that is true if the processor can execute the code.
     """
 
     triple: str
@@ -133,7 +133,10 @@ def _read(context: Any, builder: Any, argument: Any, word: Any) -> Any:
 
 
 def _writer(results: list[Any]) -> Any:
-    """Return a function for kernels that writes a result to 8-byte words; its type is added to `results`."""
+    """Return a function for kernels that writes a result to 8-byte words.
+
+    Its compilation appends the type of the result to `results`.
+    """
 
     def write(_: Any, address: Any, result: Any) -> Any:
         results.append(result)
@@ -161,7 +164,10 @@ def _write(context: Any, builder: Any, place: Any, value: Any, result: Any) -> N
 
 
 def _of_words(function: Any, arguments: tuple[Any, ...], results: list[Any]) -> Any:
-    """Return a function of integers that calls an entry point: of the words of arguments and of the result."""
+    """Return a wrapper that calls an entry point by two addresses.
+
+    These are the addresses of the 8-byte words of the arguments and of the result.
+    """
     read, write = _reader(arguments), _writer(results)
 
     def call(words: int, result: int) -> None:
@@ -184,7 +190,7 @@ class Compiled:
 
 
 def _compile_as(function: Any, arguments: tuple[Any, ...]) -> Any:
-    """Compile a function that only compiled code calls: numba gives it no machine code."""
+    """Compile a function that is only called from compiled code."""
     options: Any = {"forceinline": False, "fastmath": False, "error_model": "python", "_nrt": False}
     internal = numba.njit(nogil=True, pipeline_class=Internal, **options)(function)
     internal.compile(arguments)
@@ -211,7 +217,9 @@ def compile_entry(name: str, target: str) -> Compiled:
 
 
 def _exported(symbol: str, native: str, n: int) -> str:
-    """Return code of the exported function, which calls numba's and reports its status.
+    """Return LLVM code of an exported function with n words as arguments.
+
+    It calls numba's function `native` and reports its status.
 
     No array owns memory here, so there are no references to count.
     """
@@ -308,7 +316,19 @@ def link(compiled: Sequence[Compiled], target: str, path: Path) -> None:
 
 
 def build(target: str, path: Path, jobs: int, modules: str) -> None:
-    """Build the compiled library of the entry points of modules, and the table of merges beside it."""
+    """Build the compiled library of entry points, and save the table of merges.
+
+    Parameters
+    ----------
+    target
+        Name of the processor level, a key of `TARGETS`.
+    path
+        File of the library. The table of merges is saved in the same folder.
+    jobs
+        Number of processes.
+    modules
+        Regular expression of the names of entry points.
+    """
     names = [entry.name for entry in importlib.import_module("streamsvm.loading").entry_points(everything=True)]
     names = [name for name in names if re.match(modules, name)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -318,7 +338,7 @@ def build(target: str, path: Path, jobs: int, modules: str) -> None:
 
 
 def main() -> None:
-    """Build the library as the command line says."""
+    """Run the command line of the build."""
     if not numba.__version__.startswith(f"{NEWEST_TESTED}."):
         raise SystemExit(f"the library is built with numba {NEWEST_TESTED}; this is {numba.__version__}")
     parser = argparse.ArgumentParser(prog="python -m streamsvm.core.build", description=__doc__)

@@ -30,7 +30,7 @@ except ImportError:  # Windows
 logger = logging.getLogger(__name__)
 
 NEWEST_TESTED = "0.68"
-"""The newest version of numba whose inside is known."""
+"""The newest version of numba that was tested with this package."""
 
 # Cache folders of other keys are removed after this time without use. Several versions can share a cache.
 UNUSED_S = 7 * 86_400.0

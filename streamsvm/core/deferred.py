@@ -1,7 +1,8 @@
 """Objects of numba that are made when something has to be compiled.
 
-Where the compiled library has all entry points, numba is not imported: decorators, types and intrinsics are `Deferred`
-until a function outside the library is called. Then `use_numba` replaces them in all modules by the objects of numba.
+Numba is not imported while the compiled library has all entry points that are called. Until then, decorators, types
+and intrinsics are `Deferred`. The first call of a function outside the library calls `use_numba`, which replaces them
+in all modules by the objects of numba.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streamsvm.core.library import library
 
 
 class _Mode:
-    """Whether objects of numba are deferred in this process, and whether none is left."""
+    """Whether this process defers objects of numba, and whether all are replaced."""
 
     is_deferring = library() is not None
     is_done = not is_deferring
@@ -72,14 +73,15 @@ def resolve(value: Any) -> Any:
 
 
 def use_numba() -> None:
-    """Import numba, and replace deferred objects in all modules: the compiler does not know them.
+    """Import numba, and replace the deferred objects in all modules.
 
-    Other threads wait meanwhile. If it is interrupted, the next call continues.
+    The compiler cannot handle deferred objects. Other threads wait meanwhile. After an interrupt, the next call
+    continues.
     """
     if _Mode.is_done:
         return
     with _Mode.lock:
-        if not _Mode.is_deferring:  # done meanwhile, or called by what is being made
+        if not _Mode.is_deferring:  # another thread has finished, or this call comes from `_replace_deferred`
             return
         try:
             importlib.import_module("numba")
@@ -91,7 +93,10 @@ def use_numba() -> None:
 
 
 def _replace_deferred() -> None:
-    """Make all objects, and then replace them at once: other threads may compile what has been replaced."""
+    """Make all deferred objects, and only then replace them.
+
+    Other threads may compile functions as soon as one object has been replaced.
+    """
     spaces = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
     found = [(space, name, value) for space in spaces for name, value in list(space.items())]
     deferred = [(space, name, value) for space, name, value in found if isinstance(value, Deferred)]

@@ -1,6 +1,6 @@
-"""Decorators of kernels: functions compiled once per source, cached on disk, in separate parts.
+"""Decorators of kernels, which are compiled separately and cached on disk.
 
-Where the compiled library has the code, the decorators leave functions as they are; see `deferred`.
+If the compiled library has the code, the decorators do not change the function; see `deferred`.
 """
 
 from __future__ import annotations

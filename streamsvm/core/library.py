@@ -1,7 +1,7 @@
-"""The compiled library: machine code of all entry points, built in advance by ``python -m streamsvm.core.build``.
+"""The compiled library: machine code of all entry points, built in advance.
 
-A library belongs to the sources and the processor level that it was built for. Where it cannot be used, numba compiles
-the entry points at their first use.
+``python -m streamsvm.core.build`` builds it for the current sources and one processor level. If it cannot be used,
+numba compiles the entry points at their first use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IMPORTS_JIT = b"\nfrom streamsvm.core.jit import "
 
 
 class CodeError(OSError):
-    """The environment asks for code that cannot be used."""
+    """The code that the environment variable STREAMSVM_CODE requires is unusable."""
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def library() -> Library | None:
     Raises
     ------
     CodeError
-        If the environment asks for the library and it cannot be used.
+        If STREAMSVM_CODE is "library" and the library cannot be used, or if it has another value than documented.
     """
     asked = os.environ.get(CODE, "")
     if asked not in ("", "library", "numba"):

@@ -80,24 +80,24 @@ def sum_of(x, first, n):
 
 
 @inlined
-def softmax_terms(scores, at, n, beta, out, to):
-    """Write exp(beta * (f_c - max f)) for n scores to `out` and return their sum.
+def softmax_terms(scores, at, n, out, to):
+    """Write exp(f_c - max f) for n scores to `out` and return their sum.
 
     Scores start at index `at`, terms at index `to`. Dividing the terms by the sum gives the softmax. For more than FEW
     classes the precision is single.
     """
     if n > FEW:
-        return fast_softmax_terms(scores, at, n, beta, out, to)
+        return fast_softmax_terms(scores, at, n, 1.0, out, to)
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        out[to + c] = math.exp(beta * (scores[at + c] - top))
+        out[to + c] = math.exp(scores[at + c] - top)
         total += out[to + c]
     return total
 
 
 @inlined
 def fast_softmax_terms(scores, at, n, beta, out, to):
-    """Compute `softmax_terms` in single precision."""
+    """Compute `softmax_terms` of beta * f in single precision."""
     if n == 2:  # half the operations, and no branch
         less = scores[uint(at)] - scores[uint(at + 1)]
         term = exp_below(-beta * abs(less))
@@ -131,7 +131,7 @@ def find_update(scores, update, at, n, label, loss):
     """Write the update of n class scores; return whether the loss is active."""
     if loss == HINGE:
         return find_hinge_update(scores, update, at, n, label)
-    total = softmax_terms(scores, at, n, 1.0, update, at)
+    total = softmax_terms(scores, at, n, update, at)
     acting = 1.0 - update[at + label] / total > LEAST_ERROR
     least = LEAST_SHARE * total if n > FEW else 0.0
     own = update[at + label]

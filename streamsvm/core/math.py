@@ -1,4 +1,4 @@
-"""Single-precision exp, power and log whose loops vectorise."""
+"""Single-precision exp, power and log for loops that vectorise."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from streamsvm.core.jit import inlined, jit_fma
 
 f32, i32 = np.float32, np.int32
 
-# exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2, and the polynomial p of Cephes' expf. ln 2 is split into two
-# parts so that r is exact. Adding and subtracting ROUNDER rounds to an integer. LEAST_EXPONENT keeps products with
-# coefficients out of the denormal range, where arithmetic is slow.
+# exp(x) = 2^n p(r) with x = n ln 2 + r and |r| <= ln(2) / 2. The polynomial p is that of Cephes' expf. ln 2 is split
+# into two parts so that r is exact. Adding and subtracting ROUNDER rounds to an integer. LEAST_EXPONENT keeps products
+# with coefficients out of the denormal range, where arithmetic is slow.
 ROUNDER = np.float32(12582912.0)
 LOG2E = np.float32(1.44269504088896341)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)

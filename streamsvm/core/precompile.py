@@ -17,7 +17,7 @@ from streamsvm.core.entry_points import EntryPoint
 logger = logging.getLogger(__name__)
 
 JOBS = "STREAMSVM_JOBS"
-"""The environment variable that says in how many processes to compile; by default in as many as there are cores."""
+"""Environment variable: number of compiling processes, by default one per core."""
 
 # Minimum number of functions per process: starting one costs as much as compiling these.
 _LEAST_SHARE = 20
@@ -115,7 +115,10 @@ def say_compiling() -> None:
 
 
 def _start(entries: Sequence[EntryPoint]) -> subprocess.Popen[bytes] | None:
-    """Start another process that compiles entry points; if that fails, their first call compiles them."""
+    """Start another process that compiles entry points.
+
+    If it cannot be started or fails, the first call of each entry point compiles it.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}
     command = [sys.executable, "-P", "-m", "streamsvm.core.entry_points", *(entry.name for entry in entries)]
     nowhere = subprocess.DEVNULL

@@ -343,7 +343,7 @@ class State:
 
 
 def _rebuild(schema: Schema, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
-    """Rebuild an unpickled state; its addresses of code and external memory are unset."""
+    """Rebuild an unpickled state, without addresses of code and external memory."""
     state, head = State(schema, dims, parts=parts), schema.record.itemsize
     state._words[schema.taken] = block[:head].view(i64)[schema.taken]
     first = -(-head // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,7 @@
-"""Build hook: wheels with the compiled library, if STREAMSVM_TARGET names a processor level."""
+"""Build hook for wheels with the compiled library.
+
+STREAMSVM_TARGET names the processor level. Without it, the wheel is a pure one.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ NUMBA = "numba==0.68.1"
 
 
 class CompiledLibrary(BuildHookInterface[Any]):
-    """Build the library and add it to the wheel. Without the environment variable, the wheel is a pure one."""
+    """Hatchling's build hook that builds the library and adds it to the wheel."""
 
     def dependencies(self) -> list[str]:
-        """Return what the build of the library needs: the package is imported to compile it."""
+        """Return the requirements of the build, which imports the package."""
         return [NUMBA, *self.metadata.core.dependencies] if os.environ.get(TARGET) else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Prediction sets, cost-sensitive decisions, alarms and explanations, from the probabilities of any classifier."""
+"""Prediction sets, cost-sensitive decisions, alarms and explanations."""

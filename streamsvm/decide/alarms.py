@@ -1,4 +1,4 @@
-"""Alarms for a class, from a threshold on its probability that adapts to the stream."""
+"""Alarms for a class by an adaptive threshold on its probability."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Alarms:
     Parameters
     ----------
     kind
-        The quantity to control. `"share"` is the share of all events that raise an alarm, the most probable ones; it
-        needs no labels. `"recall"` is the share of the events of the class that raise an alarm. `"precision"` is the
-        share of alarms that are correct.
+        The quantity to control. `"share"` is the share of all events that raise an alarm, and needs no labels.
+        `"recall"` is the share of the events of the class that raise an alarm. `"precision"` is the share of alarms
+        that are correct.
     wanted
         The target, between 0 and 1.
 
     Notes
     -----
     Share and recall use `ConformalSets` with a single label and have its guarantee. The number of alarms (or of missed
-    events of the class) differs from the target by at most 51 from the start of the stream, and by at most 102 over any
-    part of it. The threshold for a precision is the lowest one that reached it over about the last 6,400 labels. If no
-    threshold did, no alarm is raised.
+    events of the class) differs from the target by at most 51 from the start of the stream. Over any part of it, it
+    differs by at most 102. The threshold for a precision is the lowest one that reached it over about the last 6,400
+    labels. If no threshold did, no alarm is raised.
 
     Examples
     --------
@@ -75,8 +75,8 @@ class Alarms:
             from streamsvm.decide.conformal import ConformalSets
 
             self._sets = ConformalSets(wanted if kind == "recall" else 1.0 - wanted, n_known=1)
-        # Counts per bin, of the other classes and then of the class: decayed counts of the complete blocks of labels,
-        # and counts of the current block.
+        # Counts of labels per bin, first for the other classes, then for the class. `_counts` has the decayed counts of
+        # complete blocks of labels, `_fresh` the counts of the current block.
         self._counts, self._fresh = np.zeros(2 * _STEPS), np.zeros(2 * _STEPS)
         self._n_labels, self._first = 0, _STEPS
 
@@ -93,9 +93,9 @@ class Alarms:
         p = np.where(p > 0.0, p, 0.0)  # NaN counts as 0
         if self._sets is None:
             return self._precise(p, is_class)
-        # For recall, the covered label is the class itself, which only its events have. For a share, it is an auxiliary
-        # label of every event whose probability decreases with that of the class. The second column, 2, ensures that
-        # neither is the most probable label, which is always in the set.
+        # For recall, the covered label is the class itself, and only its events have a label. For a share, every event
+        # has an auxiliary label, which is less probable if the class is more probable. The second column, 2, ensures
+        # that neither is the most probable label, which is always in the set.
         if self.kind == "recall":
             own, codes = p, np.where(is_class == 1, 0, -1)
         else:
@@ -125,7 +125,7 @@ class Alarms:
         return np.asarray(steps >= np.repeat(firsts, np.diff(ends, prepend=0, append=len(p))))
 
     def _thresholds(self, held: Floats) -> Ints:
-        """Lowest bin at which alarms reach the precision, for the counts at the end of each block."""
+        """Return the lowest bin with sufficient precision at the end of each block."""
         above = np.cumsum(held.reshape(-1, 2, _STEPS)[..., ::-1], axis=2)[..., ::-1]
         own, alarms = above[:, 1], above.sum(axis=1)
         good = (own >= self.wanted * alarms) & (alarms >= _LEAST)

@@ -14,7 +14,7 @@ from streamsvm.parameters import ParameterError
 MOST_TOLD = 5
 """Maximum number of reported changes of each kind."""
 LEAST_PART, LEAST_EVENTS = 0.05, 30
-"""Minimum share of the relevance or of the events, and minimum number of events, for a change to be reported."""
+"""Minimum share of relevance or events, and number of events, to report a change."""
 _SHIFT, _SPREAD = 0.5, 2.0  # minimum shift in standard deviations, and minimum ratio of standard deviations
 _ROUNDING = 1e-6  # smaller deviations, relative to the mean, are rounding errors
 
@@ -103,14 +103,16 @@ class Changes:
     def changes(self, since: Moment | Changes) -> list[str]:
         """Describe what changed since an earlier point in time.
 
-        The changes are:
+        Reported are:
 
-        - features whose share of the relevance at least doubled or halved, if it is or was at least 5 %;
-        - features whose mean moved by at least half a standard deviation, or whose standard deviation at least doubled
-          or halved;
-        - strings whose frequency at least doubled or halved;
-        - new classes, and classes whose frequency at least doubled or halved;
-        - a new leading member;
+        - a share of a feature in the relevance that at least doubled or halved, if it is or was at least 5 %;
+
+        - a mean of a feature that moved by at least half a standard deviation;
+
+        - a standard deviation of a feature, or a frequency of a string or class, that at least doubled or halved;
+
+        - new classes, and a new leading member;
+
         - label autocorrelation that became active or inactive.
 
         Parameters
@@ -149,7 +151,7 @@ class Changes:
 
 
 def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float]) -> list[str]:
-    """Describe features whose relevance changed, the largest change first."""
+    """Describe changes in the relevance of features, the largest first."""
     before, after = _parts(then), _parts(now)
     if not before or not after:
         return []
@@ -176,13 +178,13 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
     return told
 
 
-def came(classes: Sequence[Any]) -> list[str]:
+def new_classes(classes: Sequence[Any]) -> list[str]:
     """Describe new classes."""
     return [f"new classes: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
 
 
 def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
-    """Describe features whose values changed, the largest change first.
+    """Describe changes in the values of features, the largest first.
 
     `then` and `now` are pairs of the statistics by column name and the number of events.
     """
@@ -198,7 +200,7 @@ def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping
 
 
 def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] | None:
-    """Size and description of the change of a number; None for no change."""
+    """Return size and description of a change in the values of a number, or None."""
     if min(before.n, since.n) < LEAST_EVENTS:
         return None
     called, unit = shown(feature(name)), max(before.deviation, since.deviation, _ROUNDING * abs(before.mean))
@@ -215,7 +217,7 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
 
 
 def _apart(one: float, other: float) -> tuple[str, str]:
-    """Format two numbers with the fewest digits, at least four, that distinguish them."""
+    """Format two different numbers with equally many digits, at least four."""
     digits = next((n for n in range(4, 17) if f"{one:.{n}g}" != f"{other:.{n}g}"), 17)
     return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
@@ -223,7 +225,7 @@ def _apart(one: float, other: float) -> tuple[str, str]:
 def _moved_share(
     name: Hashable, before: Spread, since: Spread, n_before: int, n_since: int
 ) -> tuple[float, str] | None:
-    """Size and description of the change in the frequency of a string; None for no change."""
+    """Return size and description of a change in the frequency of a string, or None."""
     if min(n_before, n_since) < LEAST_EVENTS:
         return None
     old, new = before.n / n_before, since.n / n_since
@@ -233,7 +235,7 @@ def _moved_share(
 
 
 def _moved_classes(then: Moment, now: Moment) -> list[str]:
-    told = came([label for label in now.classes if label not in then.classes]) if then.classes else []
+    told = new_classes([label for label in now.classes if label not in then.classes]) if then.classes else []
     is_share = sum(now.classes.values()) <= 1.0 + 1e-9
     since = {label: n - (0.0 if is_share else then.classes.get(label, 0.0)) for label, n in now.classes.items()}
     total, before = sum(since.values()), sum(then.classes.values())
@@ -253,7 +255,7 @@ def class_moved(label: Any, old: float, new: float) -> str:
 
 
 def has_moved(old: float, new: float, least: float) -> bool:
-    """Return whether a share at least doubled or halved, and is or was at least `least`."""
+    """Return whether a share of at least `least`, then or now, doubled or halved."""
     return max(old, new) >= least and not 0.5 < (new + 1e-12) / (old + 1e-12) < 2.0
 
 

@@ -27,13 +27,13 @@ Key = tuple[float, bool]
 class ConformalSets:
     """Prediction sets that contain the true class in a given share of events.
 
-    A set contains the classes whose probability is at least a threshold, and always the most probable class. If the
+    A set contains the classes with a probability of at least a threshold, and always the most probable class. If the
     most probable class is correct more often than `coverage`, sets have one class and the coverage is higher.
 
     The threshold adapts to misses, see `streamsvm.decide.conformal_kernels`. The number of misses differs from the
-    allowed number by at most 51 from the start of the stream, and by at most 102 over any part of it. This holds under
-    any drift and for any probabilities. Sets may miss less often than their threshold, because they also contain the
-    most probable class. The first event of a class does not count, because no set can contain a new class.
+    allowed number by at most 51 from the start of the stream. Over any part of it, it differs by at most 102. This
+    holds under any drift and for any probabilities. Sets may miss less often than their threshold, because they also
+    contain the most probable class. The first event of a class does not count, because no set can contain a new class.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class ConformalSets:
         self._grow(1)
 
     most = kernels.MOST
-    """Maximum score, the negative logarithm of a probability; larger scores are clipped."""
+    """Maximum score (negative logarithm of a probability); larger ones are clipped."""
 
     @property
     def key(self) -> Key:
@@ -90,7 +90,7 @@ class ConformalSets:
         return state
 
     def _grow(self, n_classes: int) -> None:
-        """Make sure that every class has a threshold."""
+        """Create thresholds for new classes."""
         n_groups = n_classes if self.by_class else 1
         if n_groups <= self._n_groups:
             return
@@ -103,7 +103,10 @@ class ConformalSets:
 
     @property
     def memory(self) -> State:
-        """The thresholds, for compiled code; they move to other memory when classes are added."""
+        """The thresholds, for compiled code.
+
+        New classes may move them to other memory.
+        """
         return self._state
 
     def _use(self, state: State) -> None:
@@ -178,12 +181,12 @@ class ConformalSets:
         return members
 
     def follow(self, proba: Floats, then: int = 0) -> int:
-        """Prepare the callback that updates these sets after each single event of a learner.
+        """Prepare a callback that updates these sets after each single event.
 
         Parameters
         ----------
         proba
-            The array in which the learner stores the probabilities of an event, shape (1, n_classes), contiguous.
+            The array in which the learner writes the probabilities of an event, shape (1, n_classes), contiguous.
         then
             Address returned by `follow` of the next sets to update; 0 for none.
 
@@ -249,18 +252,20 @@ class ConformalSets:
 
 @cache
 def _step() -> Any:
-    """Return the compiled step; calling it directly avoids the type checks of the dispatcher."""
+    """Return the compiled step, without the type checks of the dispatcher."""
     return kernels.ENTRY_POINTS["run_sets"].compile()
 
 
 def follow_address() -> int:
-    """Return the address of the callback that updates sets after each event of a learner."""
+    """Return the address of the callback `follow_sets`."""
     prepare([kernels.ENTRY_POINTS["follow_sets"]])
     return int(kernels.ENTRY_POINTS["follow_sets"].compile().address)
 
 
 class AllSets(dict[Key, ConformalSets]):
-    """All prediction sets requested from a learner by key, each from its first request on.
+    """Prediction sets that were requested from a learner, by key.
+
+    Sets are updated from their first request on.
 
     Examples
     --------
@@ -270,7 +275,7 @@ class AllSets(dict[Key, ConformalSets]):
     """
 
     def follow(self, proba: Floats) -> int:
-        """Update all sets from a learner, see `ConformalSets.follow`; 0 if there are none."""
+        """Prepare a callback for all sets, see `ConformalSets.follow`; 0 without sets."""
         address = 0
         for sets in self.values():
             address = sets.follow(proba, address)
@@ -288,7 +293,7 @@ class AllSets(dict[Key, ConformalSets]):
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:
-        """Update all sets, see `ConformalSets.run`; return those of the key `wanted`."""
+        """Update all sets, see `ConformalSets.run`; return the sets of the key `wanted`."""
         members = None
         for key, sets in self.items():
             found = sets.run(proba, codes)
@@ -307,7 +312,7 @@ class AllSets(dict[Key, ConformalSets]):
 
     @classmethod
     def from_state(cls, keys: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> AllSets:
-        """Restore the sets with these keys from the result of `arrays`; other arrays are ignored."""
+        """Restore sets from their keys and arrays; other arrays are ignored."""
         self = cls()
         for i, (coverage, by_class) in enumerate(keys):
             self[coverage, by_class] = ConformalSets(coverage, by_class)

@@ -1,8 +1,8 @@
 """Conformal prediction sets with a coverage guarantee under any drift.
 
-The score of a label is s = -log p, at most MOST. The logarithm is interpolated linearly between powers of two: the
-score is at most 0.06 larger, keeps its order, and is fast to compute and to invert. NaN counts as probability 0. The
-set of an event contains the labels whose score is at most
+The score of a label is s = -log p, at most MOST. The logarithm is interpolated linearly between powers of two. This is
+fast to compute and to invert, keeps the order, and makes scores at most 0.06 larger. NaN counts as probability 0. The
+set of an event contains the labels with a score of at most
 
     q = sum_k w_k q_k + MOST (D / SLACK)^3
 
@@ -12,8 +12,8 @@ redistributed evenly (aggregation for drift of unknown rate).
 
 The debt D is the number of misses minus the allowed number. If it reaches SLACK, the set contains all labels; at -SLACK
 it contains none. So the number of misses differs from the allowed number by at most SLACK + 1 from the start of the
-stream, and by at most 2 (SLACK + 1) over any part of it. With coverage by class, each class has its own threshold,
-which only its own events update.
+stream. Over any part of it, it differs by at most 2 (SLACK + 1). With coverage by class, each class has its own
+threshold, which only its own events update.
 
 Notes
 -----
@@ -80,9 +80,9 @@ SETS = Schema(
 COVERING = Schema(
     "covering",
     {
-        "proba": Array(("asked", "classes"), "probabilities of all classes for each row", external=True),
-        "labels": Array(("asked",), "class of each row, -1 if unknown", i64, external=True),
-        "members": Array(("asked", "classes"), "whether a class is in the set", np.bool_, external=True),
+        "proba": Array(("rows", "classes"), "probabilities of all classes for each row", external=True),
+        "labels": Array(("rows",), "class of each row, -1 if unknown", i64, external=True),
+        "members": Array(("rows", "classes"), "whether a class is in the set", np.bool_, external=True),
         "sets": address("state of the thresholds"),
         "next": address("next state to update, 0 for none"),
     },
@@ -132,7 +132,7 @@ def worth(eighth):
 
 @kernel
 def begin_groups(state, n):
-    """Make sure that there are n thresholds; a new one starts at the value for calibrated probabilities."""
+    """Create thresholds up to n, at the value for calibrated probabilities."""
     first = min(-math.log(state.miss), MOST)
     for g in range(state.n_groups, n):
         for k in range(N_RATES):
@@ -144,7 +144,7 @@ def begin_groups(state, n):
 
 @inlined
 def set_threshold(group, tracked):
-    """Set the minimum probability of a class in the set, from the trackers and the debt."""
+    """Set the minimum probability of a class in the set from trackers and debt."""
     part = group.debt * (1.0 / SLACK)
     q = tracked + MOST * (part * part * part)
     group.tracked = tracked
@@ -154,9 +154,9 @@ def set_threshold(group, tracked):
 
 @inlined
 def fill(state, covering, i):
-    """Predict the set of row i: the most probable class, and all classes above their threshold.
+    """Predict the set of row i.
 
-    The set is empty if no class is known.
+    It contains the most probable class and all classes above their threshold. It is empty if no class is known.
     """
     proba, members, best, top = covering.proba, covering.members, 0, 0.0
     groups, by_class, n_known = state.groups, state.by_class > 0, state.n_known
@@ -212,15 +212,15 @@ def take_row(state, covering, i, label):
 
 @kernel
 def run_sets(state, covering):
-    """Predict the sets of the rows in order, and update the thresholds with their labels."""
+    """Predict the sets of rows in order, and update the thresholds with their labels."""
     for i in range(covering.labels.size):
         take_row(state, covering, i, covering.labels[i])
 
 
 def follow_sets(address, label, row):
-    """Update all sets of a learner after a single event, from the probabilities in its memory.
+    """Update all sets of a learner after a single event.
 
-    Compiled separately, as the callback of the learner.
+    The learner calls this as a callback, so it is compiled separately. The probabilities are in the learner's memory.
     """
     while address != 0:
         covering = covering_at(address)

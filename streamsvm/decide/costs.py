@@ -1,4 +1,4 @@
-"""Cost-sensitive decisions: minimum expected cost, from the probabilities of any classifier."""
+"""Cost-sensitive decisions: minimum expected cost by the predicted probabilities."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class Costs:
         self._most = min(self._abstain, sys.float_info.max)  # maximum expected cost of a decision
         self._matrix, self._columns, self._counts = np.zeros((0, 0)), list[list[float]](), np.zeros(0, np.int64)
         self._n_known = self._n_seen = 0
-        self._doubts = bool(self._table)
+        self._is_unchecked = bool(self._table)
 
     def _reserve(self, n: int) -> None:
-        """Make sure that there is memory for the counts of n classes."""
+        """Extend the counts to n classes."""
         if n > len(self._counts):
             self._counts = np.append(self._counts, np.zeros(n - len(self._counts), np.int64))
 
@@ -81,7 +81,7 @@ class Costs:
         self._reserve(self._n_known)
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
-        """Return the weighted costs, shape (n_classes, n_classes), with true labels as rows.
+        """Return the weighted costs, with true labels as rows.
 
         "balanced" weights are not included.
 
@@ -89,6 +89,11 @@ class Costs:
         ----------
         classes
             The labels, in order of first arrival. They start with the labels of earlier calls.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_classes, n_classes)
+            The cost of each decision, a column, for each true label.
         """
         n = len(classes)
         if n > self._n_known:
@@ -99,13 +104,13 @@ class Costs:
                 found[y] *= self._weights.get(true, 1.0)
             self._reserve(n)
             self._matrix, self._columns, self._n_known = found, found.T.tolist(), n
-            self._doubt_labels(classes)
+            self._check_labels(classes)
         return self._matrix[:n, :n]
 
-    def _doubt_labels(self, classes: Sequence[Any]) -> None:
+    def _check_labels(self, classes: Sequence[Any]) -> None:
         """Warn once if the costs name none of the labels."""
-        if self._doubts and len(classes) > 1:
-            self._doubts = False
+        if self._is_unchecked and len(classes) > 1:
+            self._is_unchecked = False
             named = set(self._table).union(*self._table.values())
             if named.isdisjoint(classes):
                 logger.warning(
@@ -131,7 +136,7 @@ class Costs:
         Returns
         -------
         decisions : ndarray of int64, shape (n,)
-            The number of the class for which each row is decided; -1 for abstaining, or if no class is known.
+            The number of the class decided for each row; -1 for abstaining, or if no class is known.
         costs : ndarray of float64, shape (n,)
             The cost of each decision, NaN if unknown.
         """
@@ -141,14 +146,16 @@ class Costs:
     def decide_rows(
         self, proba: Floats, codes: Ints, classes: Sequence[Any], follow: NDArray[np.bool_]
     ) -> tuple[Ints, Floats]:
-        """Decide on each row, then count its label; `paid` computes the costs later.
+        """Decide on each row, then count its label.
+
+        `paid` computes the costs later.
 
         Parameters
         ----------
         proba, codes, classes
             See `run`.
         follow
-            The rows whose labels are counted.
+            The rows with labels that are counted.
 
         Returns
         -------
@@ -235,7 +242,7 @@ class Costs:
         Parameters
         ----------
         decisions
-            The number of the class for which each event was decided, -1 for abstaining, -2 if unknown.
+            The class number decided for each event, -1 for abstaining, -2 if unknown.
         codes
             The class of each event, -1 if unknown.
         weights
@@ -255,7 +262,7 @@ class Costs:
         paid[known] = np.where(abstains[known], self._abstain, matrix[codes[known], right] * weights[known])
         return np.where(np.isinf(paid), np.nan, paid)
 
-    def come(self, code: int, n: int = 1) -> None:
+    def count_labels(self, code: int, n: int = 1) -> None:
         """Count the label of one or more events.
 
         Parameters
@@ -271,13 +278,13 @@ class Costs:
 
 
 def _balanced(counts: Ints) -> Floats:
-    """Weight of each class, inversely proportional to its count; 1 for a class without events."""
+    """Return class weights inversely proportional to counts; 1 without events."""
     total, n_seen = counts.sum(axis=-1, keepdims=True), np.count_nonzero(counts, axis=-1, keepdims=True)
     return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)
 
 
 def check_costs(cost: Any, class_weight: Any, abstain: Any) -> dict[Hashable, dict[Hashable, float]]:
-    """Validate the parameters of `Costs`, and return the costs as a nested dict by label.
+    """Validate the parameters of `Costs`; return the costs as a nested dict by label.
 
     Parameters
     ----------
@@ -297,7 +304,7 @@ def check_costs(cost: Any, class_weight: Any, abstain: Any) -> dict[Hashable, di
 
 
 def without_frame(cost: Any) -> Any:
-    """Return the costs unchanged, or as a nested dict by label if they are a data frame."""
+    """Convert costs in a data frame to a nested dict by label."""
     is_frame = all(hasattr(cost, name) for name in ("to_dict", "index", "columns"))
     return cost.to_dict("index") if is_frame else cost
 

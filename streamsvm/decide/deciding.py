@@ -26,7 +26,9 @@ from streamsvm.parameters import ParameterTypeError
 
 
 class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
-    """Wrapper that predicts the label of minimum expected cost with any classifier with probabilities.
+    """Wrapper that predicts the label of minimum expected cost.
+
+    The wrapped classifier must predict probabilities.
 
     Costs affect neither learning nor probabilities. `StreamSVMClassifier(cost=...)` creates this wrapper. Use its
     `model` for prediction sets, explanations and other methods of the classifier.
@@ -65,7 +67,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         self._codes: dict[Hashable, int] = {}
         self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
         self.costs = Costs(cost, class_weight, abstain)
-        self._labels: list[Any] = []  # whose costs are known
+        self._labels: list[Any] = []  # with known costs
 
     @property
     def classes_(self) -> list[Any]:
@@ -129,7 +131,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         """Number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
         if not shares.keys() <= self._codes.keys():
-            self.know(shares)
+            self.add_labels(shares)
         if len(self._labels) < len(self._codes):
             self._labels = self.classes_
             self.costs.matrix(self._labels)
@@ -161,11 +163,13 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         self.model.learn_one(x, y, **kwargs)
         if code is None:
             code = self._codes[y] = len(self._codes)
-        self.costs.come(code)
+        self.costs.count_labels(code)
 
     @locked
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
-        """Learn rows, with classifiers of this package and River's mini-batch classifiers.
+        """Learn rows in order.
+
+        The classifier must be from this package or one of River's mini-batch classifiers.
 
         Parameters
         ----------
@@ -187,10 +191,10 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         for label in counts:
             check_label(label)
         model.learn_many(X, y, **kwargs)
-        self.know(getattr(model, "classes_", ()))
-        self.know(counts)  # a classifier does not know the labels of events of weight 0
+        self.add_labels(getattr(model, "classes_", ()))
+        self.add_labels(counts)  # classifiers ignore the labels of events of weight 0
         for label, n in counts.items():
-            self.costs.come(self._codes[label], n)
+            self.costs.count_labels(self._codes[label], n)
 
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probabilities of rows with the wrapped classifier.
@@ -205,7 +209,9 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
 
     @locked
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels of minimum expected cost of rows, with classifiers that have `predict_proba_many`.
+        """Predict the labels of minimum expected cost of rows.
+
+        The classifier must have `predict_proba_many`.
 
         Parameters
         ----------
@@ -239,7 +245,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     ) -> Any:
         """Decide on each row, then learn it, with a classifier of this package.
 
-        The result is that of a loop of `predict_one` and `learn_one`.
+        The result equals that of a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------
@@ -280,7 +286,9 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     def decide_batch(
         self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, **kwargs: Any
     ) -> Any:
-        """Run `run_batch` of a classifier of this package, with decisions instead of the most probable labels.
+        """Run `run_batch` of the classifier, and return decisions.
+
+        Decisions replace the most probable labels. The classifier must be from this package.
 
         Parameters
         ----------
@@ -303,8 +311,8 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         return (decisions, scores, shares) if proba else (decisions, scores)
 
     def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
-        """Probabilities over the labels of this wrapper, from those over the classifier's labels."""
-        self.know(classes)
+        """Convert probabilities over the classifier's labels to this wrapper's labels."""
+        self.add_labels(classes)
         if classes == self.classes_:
             return proba
         wide = np.zeros((len(proba), len(self._codes)))
@@ -315,7 +323,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
         """Labels of the decisions; index -1 is None."""
         return np.fromiter((*self._codes, None), object, len(self._codes) + 1)[decisions]
 
-    def know(self, labels: Iterable[Any]) -> None:
+    def add_labels(self, labels: Iterable[Any]) -> None:
         """Number new labels.
 
         Parameters
@@ -331,7 +339,10 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the full state, if the classifier is from this package; `from_state` restores it bit for bit."""
+        """Return the full state as header and arrays, for `from_state`.
+
+        The classifier must be from this package.
+        """
         params = {name: _encoded(getattr(self, name)) for name in ("cost", "class_weight", "abstain")}
         own = {"class": type(self).__name__, "classes": list(map(encode_label, self._codes))}
         header, arrays = nested({"model": state_of(self.model)}, own | params)
@@ -341,7 +352,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         model = from_state(*part_of((header, arrays), "model"))
         self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
-        self.know(map(decode_label, header["classes"]))
+        self.add_labels(map(decode_label, header["classes"]))
         counts = arrays["counts"]
         if counts.size > len(self._codes):
             raise ArchiveError("counts of labels that are not known")
@@ -368,7 +379,7 @@ def check_model(model: Any) -> None:
 
 
 def decider_of(model: Any) -> DecidingClassifier | None:
-    """Return the cost-sensitive wrapper: the model itself or its `decider`; None if there is none."""
+    """Return the cost-sensitive wrapper: the model itself, its `decider`, or None."""
     found = model if isinstance(model, DecidingClassifier) else getattr(model, "decider", None)
     return found if isinstance(found, DecidingClassifier) else None
 

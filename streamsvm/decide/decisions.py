@@ -1,4 +1,4 @@
-"""Prediction sets, cost-sensitive decisions and alarms, updated with labels in the order of their arrival."""
+"""Prediction sets, decisions and alarms, updated in the order of labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rows:
     """Probabilities and labels, in the order of decisions and updates.
 
     An event with an immediate label, or without one, is one row. An event with a delayed label is two rows: one at its
-    prediction, and one at the arrival of the label, with the probabilities of the prediction.
+    prediction, and one at the arrival of the label. Both have the probabilities of the prediction.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Rows:
     asked
         The rows that need a decision.
     followed
-        The rows whose labels cause an update. Other labels are only used for the costs of the decisions.
+        The rows with labels that cause an update. Other labels are only used for the costs of the decisions.
     """
 
     proba: Floats
@@ -74,11 +74,11 @@ class Decided:
     own: Ints | None = None
 
     def part(self, rows: Any) -> Decided:
-        """Return the results of some rows, without those that depend on labels."""
+        """Return the results of some rows that do not depend on labels."""
         columns = (self.members, self.decisions, self.alarms, self.weights)
         return Decided(*(None if column is None else column[rows] for column in columns))
 
-    def of_first(self, k: int) -> Decided:
+    def with_first_classes(self, k: int) -> Decided:
         """Return the results with sets of the first k classes."""
         return self if self.members is None else replace(self, members=self.members[:, :k])
 
@@ -146,13 +146,13 @@ class Decisions:
         return np.fromiter(map(number.get, labels, repeat(-1)), np.int64, len(labels))
 
     def is_alarmed_for(self, labels: Sequence[Any]) -> Ints:
-        """Return 1 for labels of the class that alarms are for, 0 for other labels, -1 for no label."""
+        """Return 1 for labels of the alarmed class, 0 for other labels, -1 for no label."""
         return np.fromiter(map({self.label: 1, None: -1}.get, labels, repeat(0)), np.int64, len(labels))
 
     def _alarmed(self, alarms: Alarms, rows: Rows, own: Ints, classes: Sequence[Any]) -> Ints:
         [c], (n, k) = self.codes([self.label], classes), rows.proba.shape
         p = rows.proba[:, c] if 0 <= c < k else np.zeros(n)
-        # A share counts each event once, so rows of late labels are left out.
+        # A share counts each event once, so the second rows of events with late labels are left out.
         used = rows.asked if alarms.kind == "share" else np.ones(n, np.bool_)
         raised = np.zeros(n, np.int64)
         raised[used] = alarms.run(p[used], np.where(rows.followed, own, -1)[used])
@@ -204,12 +204,12 @@ class Decisions:
         if self.sets is not None:
             self.sets.run_one(shares + [0.0] * (n_classes - len(shares)), code)
         if self.costs is not None:
-            self.costs.come(code)
+            self.costs.count_labels(code)
 
     # Results stored with an event -------------------------------------------------------------------------------------
 
     def packed(self, proba: Floats, decided: Decided) -> Floats:
-        """Pack the results and probabilities of events, to be stored until their labels arrive.
+        """Pack results and probabilities of events to store them until labels arrive.
 
         Parameters
         ----------

@@ -11,9 +11,9 @@ from streamsvm.locks import locked
 
 
 class PredictsSets:
-    """A classifier that predicts sets of labels from its probabilities.
+    """Base of classifiers that predict sets of labels from their probabilities.
 
-    Sets of a coverage cost nothing until their first call, and learn from the labels after it.
+    Sets of a coverage are computed from their first call on, and learn from later labels.
     """
 
     _sets: AllSets
@@ -30,7 +30,7 @@ class PredictsSets:
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
-        """Return the sets of a coverage; callers of `run_batch` update them themselves.
+        """Return the sets of a coverage, which callers of `run_batch` must update.
 
         Parameters
         ----------
@@ -40,14 +40,14 @@ class PredictsSets:
         found = self._sets.get((coverage, by_class))
         if found is None:
             found = self._sets.of(coverage, by_class, self.classes_)
-            self._sets_began()
+            self._on_new_sets()
         return found
 
-    def _sets_asked(self, coverage: float | None, by_class: bool) -> Key | None:
+    def _key_of_sets(self, coverage: float | None, by_class: bool) -> Key | None:
         """Return the key of the sets of a coverage; None without a coverage."""
         return None if coverage is None else self.label_sets(coverage, by_class).key
 
-    def _sets_began(self) -> None:
+    def _on_new_sets(self) -> None:
         """Called after the first use of a coverage."""
 
     @locked
@@ -61,10 +61,10 @@ class PredictsSets:
         x
             Features by name.
         coverage
-            This share, between 0 and 1. It is controlled by the labels learned after the first call; see
-            `ConformalSets` for the guarantee.
+            This share, between 0 and 1. Labels learned after the first call control it; see `ConformalSets` for the
+            guarantee.
         by_class
-            Whether the share holds for the events of each class separately.
+            Whether the share applies to the events of each class separately.
         kwargs
             Passed on to `predict_proba_one`.
 

@@ -1,7 +1,9 @@
-"""Explanations: the contribution of each feature to the log-odds of a label against the most probable other one.
+"""Explanations: the contribution of each feature to the log-odds of a label.
+
+The log-odds compare the label with the most probable other one.
 
 The contributions are Shapley values of the log-odds, where a feature that is left out is missing. They add up to the
-difference between the event's log-odds and those of an event without features. With few features, all subsets are
+difference between the log-odds of the event and of an event without features. With few features, all subsets are
 evaluated and the values are exact. With more features, permutations are drawn, each together with its reverse. About
 90 % of the values are then within two standard errors. For additive models, such as linear ones, any permutation gives
 the exact values.
@@ -33,7 +35,10 @@ from streamsvm.parameters import check_number
 Masks = NDArray[np.bool_]
 Groups = Sequence[Sequence[Any]]
 MOST = 64
-"""Maximum number of features with separate contributions, the most relevant ones; the others count as one."""
+"""Maximum number of features with separate contributions.
+
+These are the most relevant features; the others count as one.
+"""
 OTHERS = "all others"
 EVALUATIONS = 128
 _LEAST_PROBABILITY = 1e-9
@@ -100,10 +105,8 @@ class Reasons:
         return "\n".join(lines)
 
 
-def shapley(
-    worth: Callable[[Masks], Floats], n: int, evaluations: int = EVALUATIONS, seed: int = 0
-) -> tuple[Floats, Floats, float]:
-    """Compute the Shapley values of n players, their standard errors, and the worth of the empty coalition.
+def shapley(worth: Callable[[Masks], Floats], n: int, evaluations: int = EVALUATIONS) -> tuple[Floats, Floats, float]:
+    """Compute Shapley values.
 
     Parameters
     ----------
@@ -112,9 +115,14 @@ def shapley(
     n
         Number of players.
     evaluations
-        Number of coalitions to evaluate, about; at least 2 n.
-    seed
-        Seed of the permutations.
+        Approximate number of coalitions to evaluate, at least 2 n.
+
+    Returns
+    -------
+    values, errors : ndarray of float64, shape (n,)
+        The Shapley values of the players and their standard errors.
+    base : float
+        The worth of the empty coalition.
 
     Examples
     --------
@@ -126,7 +134,7 @@ def shapley(
         masks, weights = _all_coalitions(n)
         found = worth(masks)
         return weights @ found, np.zeros(n), float(found[0])
-    masks, ranks = _permutations(n, max(1, (evaluations - 2) // (2 * (n - 1))), seed)
+    masks, ranks = _permutations(n, max(1, (evaluations - 2) // (2 * (n - 1))))
     found = worth(masks)
     worths = np.empty((len(ranks), n + 1))
     worths[:, 0], worths[:, -1], worths[:, 1:-1] = found[0], found[-1], found[1:-1].reshape(len(ranks), -1)
@@ -139,7 +147,7 @@ def shapley(
 
 @lru_cache(maxsize=64)
 def _all_coalitions(n: int) -> tuple[Masks, Floats]:
-    """All coalitions, from the empty to the grand one, and the weight of each coalition for each player."""
+    """Return all 2^n coalitions as masks, and their weights for each player."""
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) % 2 > 0
     sizes = masks.sum(axis=1)
     weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
@@ -148,12 +156,14 @@ def _all_coalitions(n: int) -> tuple[Masks, Floats]:
 
 
 @lru_cache(maxsize=64)
-def _permutations(n: int, n_pairs: int, seed: int) -> tuple[Masks, NDArray[np.int64]]:
-    """Coalitions along permutations, each followed by its reverse, and the rank of each player.
+def _permutations(n: int, n_pairs: int) -> tuple[Masks, NDArray[np.int64]]:
+    """Return coalitions along permutations, and the rank of each player.
+
+    The reverse of a permutation follows it.
 
     The first coalition is empty and the last one has all players; both belong to all permutations.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)  # explanations of equal events are equal
     drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
     ranks = np.argsort(np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, n), axis=1)
     inner = ranks[:, None, :] < np.arange(1, n)[:, None]
@@ -336,7 +346,7 @@ class Explains:
 
 
 def without_noise(proba: Floats, noise: float) -> Floats:
-    """Return the probabilities of labels without noise, given those of all labels and the share of random labels.
+    """Remove the share of random labels from probabilities.
 
     Examples
     --------
@@ -347,7 +357,10 @@ def without_noise(proba: Floats, noise: float) -> Floats:
 
 
 def by_relevance(x: Mapping[Any, Any], relevance: Mapping[Any, float]) -> list[Any]:
-    """Return the features of an event, the most relevant first; a category has the relevance of its string."""
+    """Return the features of an event, the most relevant first.
+
+    The relevance of a categorical feature is the relevance of its string.
+    """
 
     def of(name: Any) -> float:
         value = x[name]

@@ -300,7 +300,7 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:
-                    self._deciding.know(self._adapter.classes)
+                    self._deciding.add_labels(self._adapter.classes)
             self.model.learn_one(x, y, **kwargs)
             return
         if kwargs:

@@ -22,7 +22,7 @@ from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.delayed.turns import Turns
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.features.values import what_is_wrong
+from streamsvm.features.values import encoding_error
 
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
@@ -209,7 +209,7 @@ class Join:
         if time == NOW or not store.table.state.learns_timeouts or self._single is None:
             return False
         if x is not None:
-            if self._row is not None and what_is_wrong(x) is not None:  # refused by `step`
+            if self._row is not None and encoding_error(x) is not None:  # refused by `step`
                 return False
             try:
                 store.pack_one(x)
@@ -281,9 +281,9 @@ class Join:
     def _model_rows(self, events: Events, turns: Turns, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, stored ones to learn."""
         store, n, old, size = self.store, len(events), turns.old, self._size
-        rows, labels, apart = turns.rows, turns.label + 2, turns.source + 1
+        rows, labels, memory_rows = turns.rows, turns.label + 2, turns.source + 1
         if self.learn:  # a label directly after its event is learned in the row of the event
-            labels[turns.fused - 1], apart[turns.fused - 1] = labels[turns.fused], 0
+            labels[turns.fused - 1], memory_rows[turns.fused - 1] = labels[turns.fused], 0
         memories = np.zeros((n + len(old), size), np.int64)
         memories[n:] = store.part(old, "memory", size)[0].view(np.int64).reshape(len(old), size)
         features = stacked(events.features, n, store.rows(old), len(old))
@@ -293,7 +293,7 @@ class Join:
             turns.is_event[rows],
             np.concatenate([events.times, store.records(old)["time"]])[turns.source[rows]],
             memories,
-            apart[rows],
+            memory_rows[rows],
         )
 
     def _decide(
@@ -330,7 +330,7 @@ class Join:
             found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, followed[order]), classes)
             found = found.part(np.argsort(order))
             weights = weights if found.weights is None else found.weights[n:]
-            decided = found.part(slice(n)).of_first(k)
+            decided = found.part(slice(n)).with_first_classes(k)
         held[:n] = kept = self.decisions.packed(probas, decided)
         return kept, [held[i] for i in source.tolist()], weights, decided
 

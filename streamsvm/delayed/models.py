@@ -103,7 +103,7 @@ class OwnModel:
         if not rows.labels:
             return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.stores_proba else None)
         features, labels = rows.features or [{}] * len(rows.labels), rows.labels
-        late = {"times": rows.times / 1000.0, "memories": rows.memories, "apart": rows.apart}
+        late = {"times": rows.times / 1000.0, "memories": rows.memories, "memory_rows": rows.memory_rows}
         try:
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
         except BadRows as bad:  # features were checked on arrival

@@ -36,7 +36,7 @@ class ModelRows:
         Whether each row is predicted.
     times
         Event times, in milliseconds.
-    memories, apart
+    memories, memory_rows
         Arguments of `run_batch` of the learners.
     """
 
@@ -45,7 +45,7 @@ class ModelRows:
     predicted: NDArray[np.bool_]
     times: Ints
     memories: Ints
-    apart: Ints
+    memory_rows: Ints
 
 
 @dataclass(slots=True)

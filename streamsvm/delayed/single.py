@@ -148,7 +148,7 @@ class SingleRow:
 
     def _run_listed(self, n_values: int, label: int) -> bool:
         """Predict the loaded row of listed columns, or learn it if it has a label."""
-        self._end[1], self._label_of_listed[0], self._listed.answering = n_values, label, label < 0
+        self._end[1], self._label_of_listed[0], self._listed.predicts = n_values, label, label < 0
         return bool(self._run_rows(self._owner, self._listed) == 1)
 
     def _follow(self) -> None:
@@ -173,10 +173,10 @@ class SingleRow:
         memories, self.members = found[None, k:].view(np.int64), np.zeros((1, k), np.bool_)
         covering = State(COVERING)
         covering.bind(proba=found[None, :k], labels=np.zeros(1, np.int64), members=self.members)
-        own = {"scores": scores, "proba": self.proba, "apart": np.ones(1, np.int64), "memories": memories}
+        own = {"scores": scores, "proba": self.proba, "memory_rows": np.ones(1, np.int64), "memories": memories}
         for batch in (self._packed, self._listed):
             batch.bind(codes=self._packed.codes, **own)
-            batch.shared, batch.predicting = int(batch is self._packed), 1
+            batch.shared, batch.notes = int(batch is self._packed), 1
             batch.weights[0], batch.indptr[1] = 1.0, n_values
         # Elements of memory views are read and written faster than those of arrays.
         self._end, self._label_of_listed = self._listed.indptr.data, self._listed.labels.data

@@ -131,7 +131,7 @@ def run_row(rows, batch, start, n, label):
     values = values_at(start, n)
     for j in range(n):
         row[uint(j)] = values[uint(j)]
-    batch.labels[0], batch.answering = label, int(label < 0)
+    batch.labels[0], batch.predicts = label, int(label < 0)
     if batch.memories.size > 0:
         return vote.run_rows(blend_at(rows.learner), batch) == 1
     return driver.run_rows(rows, batch) == 1

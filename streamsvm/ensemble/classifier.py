@@ -30,11 +30,11 @@ Effort = Literal["low", "normal", "high"]
 
 @with_parts
 class StreamSVMClassifier(Ensemble):
-    """Ensemble of kernel machines, linear models and trees for drifting streams, without tuning.
+    """Ensemble of kernel machines, linear models and trees for drifting streams.
 
-    It learns events one at a time and predicts labels of any hashable type. Numbers are scaled with running statistics
-    and strings are one-hot encoded. New features and classes may appear at any time. Missing values (None, NaN, or an
-    absent name) contribute nothing. Infinite values raise an error.
+    The defaults need no tuning. The ensemble learns events one at a time and predicts labels of any hashable type.
+    Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
+    any time. Missing values (None, NaN, or an absent name) contribute nothing. Infinite values raise an error.
 
     Thread-safe: any number of threads may predict single events or batches with one model while others learn. Each call
     returns what it would return without other threads.
@@ -107,10 +107,10 @@ class StreamSVMClassifier(Ensemble):
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
-    **Label autocorrelation.** Labels are also predicted without features: by the last label, by the label one season
-    ago, and by the frequencies given the previous three labels. Predictions are a mixture of these and the vote, with
-    weights that depend on the log loss. If the last label, the label one season ago or the most frequent class was more
-    accurate than the mixture, it is the prediction.
+    **Label autocorrelation.** Baselines predict labels without features: the last label, the label one season ago, and
+    the frequencies given the previous three labels. Predictions are a mixture of these and the vote, with weights that
+    depend on the log loss. If the last label, the label one season ago or the most frequent class was more accurate
+    than the mixture, it is the prediction.
 
     The label of an event is counted together with the previous labels that were known at the last prediction of the
     event. These previous labels are stored for up to 1,024 predictions without a label. Events must be learned in the
@@ -170,7 +170,7 @@ class StreamSVMClassifier(Ensemble):
             self._hold(Parts.around(learner, refit, (cost, class_weight, abstain)))
 
     def _hold(self, parts: Parts) -> None:
-        """Delegate to parts from now on: their methods replace those of this object."""
+        """Delegate to parts from now on, with the methods of the parts."""
         self._parts, self.__dict__["_lock"] = parts, Lock()
         self.__dict__.update(parts.methods())
 
@@ -281,7 +281,7 @@ class StreamSVMClassifier(Ensemble):
         self.__dict__.update({name: value for name, value in state.items() if name != "_parts"})
         self._hold(Parts(state["_parts"]))
 
-    # What it knows -----------------------------------------------------------------------------------------------
+    # Inspection --------------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[dict[str, Any]]:
         """Return all heads, sorted by their share of the vote.
@@ -333,9 +333,10 @@ class StreamSVMClassifier(Ensemble):
         Returns
         -------
         list of dict
-            At most n support vectors, the most similar first. Each has a `similarity` (kernel value, at most 1), the
-            `label` with the largest coefficient, and the `features` by name in the units of the stream. Missing
-            features and features at their mean are omitted. A vector merged from several events lies between them.
+            At most n support vectors, the most similar first. `similarity` is the kernel value, at most 1. `label` is
+            the class with the largest coefficient. `features` has the values by name, in the units of the stream.
+            Missing features and features at their mean are omitted. A vector merged from several events lies between
+            them.
 
         Examples
         --------

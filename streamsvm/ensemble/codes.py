@@ -1,4 +1,4 @@
-"""Codes: columns of few different whole numbers, which the linear member sees as categories as well.
+"""Codes: columns of few distinct integers, categories for the linear member.
 
 Whole numbers with few different values are often codes, such as an airline or an education, and their order says
 little. A column counts as a code while all its values are whole numbers and the number of different values lies between

@@ -1,15 +1,15 @@
 """Combined vote: a mixture of four votes of the experts.
 
 The *plain* vote weighs experts by their recent accuracy. The *pooled* vote is a weighted sum of the experts'
-probabilities whose weights follow their likelihoods (online expectation maximisation). It favours experts with good
+probabilities. Its weights follow the likelihoods (online expectation maximisation). It favours experts with good
 probabilities, even if others are as accurate. Two *stacked* votes are products of experts whose exponents are trained
 by logistic regression, with a large and a small step size. With p_h the probabilities of expert h and p_0 those of the
 plain vote, a stacked vote is p'(c) ~ exp(sum_h w_h log p_h(c)). The exponents w start at the plain vote alone and
 follow the gradient of the log loss.
 
 The probabilities of the votes are mixed. The weights of the mixture are posterior probabilities under a small
-probability of a switch (fixed share), so the log loss of the mixture is close to that of the best vote. While a vote
-has a higher recent accuracy than the mixture, its class takes the largest probability.
+probability of a switch (fixed share). The log loss of the mixture is therefore close to that of the best vote. While a
+vote has a higher recent accuracy than the mixture, its class takes the largest probability.
 
 With late labels, likelihoods are those of predictions that are a delay old, and all labels of a delay judge about the
 same votes. They count as FEW_LATE independent labels: the likelihoods of the votes are raised to the power
@@ -35,7 +35,7 @@ from streamsvm.ensemble.label_baselines import follow_shares, lead
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
-# The votes, and as the last answer that of the mixture.
+# Answers: one per vote, then the mixture.
 PLAIN, POOLED, STACKED = range(3)
 STEPS, MOST_EXPONENT = (0.01, 0.001), 10.0
 VOTES = MIXTURE = STACKED + len(STEPS)
@@ -85,7 +85,7 @@ def combination_sizes(n_experts: int, n_classes: int) -> dict[str, int]:
 
 
 def begin(state: State) -> None:
-    """Give equal weights to all experts, and make the stacked votes equal to the plain vote."""
+    """Give all experts equal weights; start the stacked votes at the plain vote."""
     state.exponents[:, -1] = 1.0
     state.weights[:] = 1.0 / len(state.weights)
 
@@ -106,9 +106,9 @@ def keep_plain(state, n, proba):
 
 @kernel
 def combine(state, n, proba):
-    """Replace the plain vote `proba`, which may be corrected for noise, by the mixture.
+    """Replace the plain vote `proba` by the mixture of all votes.
 
-    The logarithms of all probabilities and the pooled vote must be known.
+    `proba` may be corrected for noise. The logarithms of all probabilities and the pooled vote must be known.
     """
     probas, shares, answers = state.probas, state.shares, state.answers
     n_named = n - 1 if state.others > 1.0 else n
@@ -145,7 +145,10 @@ def stack(state, n):
 
 @inlined
 def most_accurate(state):
-    """Return the index of the most accurate answer, that of the mixture unless a vote is better by `advantage`."""
+    """Return the index of the most accurate answer.
+
+    A vote must be more accurate than the mixture by `advantage`.
+    """
     accuracies, best, least = state.accuracies, MIXTURE, state.accuracies[MIXTURE] + state.advantage
     for j in range(VOTES):
         if accuracies[j] > least:
@@ -175,7 +178,7 @@ def learn_combination(state, n, label):
 
 @kernel
 def follow_probabilities(state):
-    """Update the weights of experts and votes from the probabilities that they gave to a label."""
+    """Update weights of experts and votes from the probabilities of the label."""
     weights, by_experts, total = state.weights, state.by_experts, 0.0
     follow_shares(state.shares, state.by_votes)
     for h in range(weights.size):

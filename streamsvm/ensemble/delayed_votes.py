@@ -1,9 +1,9 @@
 """Answers at prediction time, kept until a late label arrives.
 
-The *memory* of an event is an int64 array. It starts with what `label_memories.remember` writes, followed by the
-number of events learned before the prediction. Then come the *answers*: the classes named by the experts, by what label
-autocorrelation compares, by the votes and their mixture, and by the prediction before and after `late_mixture`. Each
-element stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that
+The *memory* of an event is an int64 array. It starts with what `label_memories.remember` writes, followed by the number
+of events learned before the prediction. Then come the *answers*, which are classes named by the experts, the answers of
+label autocorrelation, the votes and their mixture. The last two are the prediction before and after `late_mixture`.
+Each element stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that
 experts, votes and the prediction before `late_mixture` gave to the classes they named, eight per element.
 """
 
@@ -49,7 +49,7 @@ def kept_answer(memory, i):
 
 @inlined
 def keep_confidence(memory, n_experts, i, p):
-    """Write confidence i, the probability of the class named by expert, vote or prediction i."""
+    """Write the probability p of the class that expert, vote or prediction i named."""
     level = int(min(max(p, 0.0), 1.0) * LEVELS + 0.5)
     memory[first_confidence(n_experts) + i // CONFIDENCES] |= level << (8 * (i % CONFIDENCES))
 
@@ -63,9 +63,9 @@ def kept_confidence(memory, n_experts, i):
 
 @inlined
 def kept_likelihood(memory, n_experts, i, is_right, n):
-    """Return the probability that expert, vote or prediction i gave to the label, one of n classes.
+    """Return the probability of the label by expert, vote or prediction i.
 
-    If it named another class, all others are assumed to be equally likely.
+    If it named another class, the other n - 1 classes are assumed to be equally likely.
     """
     p = kept_confidence(memory, n_experts, i)
     return p if is_right else (1.0 - p) / (n - 1)

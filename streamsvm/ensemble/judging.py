@@ -165,7 +165,7 @@ def judge_kept(state, memory, label):
 
 @kernel
 def learn_kept_combination(state, memory, label, delay):
-    """Update the combined vote with the answers and confidences stored when the event was predicted.
+    """Update the combined vote with the stored answers and confidences.
 
     `delay` is the number of events learned since then.
     """
@@ -189,7 +189,7 @@ def learn_kept_combination(state, memory, label, delay):
 
 @kernel
 def judge_answers(state, memory, label):
-    """Update the accuracies that label autocorrelation compares, with the answers stored in a memory."""
+    """Update the accuracies of label autocorrelation with stored answers."""
     for i in range(ANSWERS):
         answer = kept_answer(memory, state.experts.size + i)
         if answer >= 0:

@@ -1,4 +1,4 @@
-"""Label autocorrelation: corrects a vote by what the previous labels say.
+"""Label autocorrelation: correction of a vote by the previous labels.
 
 Labels of a stream often depend on earlier labels: they persist, or follow the time of day. `label_baselines` predicts
 the label from previous labels alone, with the probabilities Q, and estimates the class frequencies M_0. The *lift*
@@ -6,13 +6,14 @@ log Q(c) - log M_0(c) is the information of the previous labels beyond the class
 probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
 gradient of the log loss of p'.
 
-Predictions are a mixture of p, p', Q and a pool. Its weights are posterior probabilities under a small probability of a
-switch (fixed share), so its log loss is close to that of the best of the four, also after a change. The pool is a
-mixture of p, p' and Q with slowly changing weights (online expectation maximisation). It is the best one if each of the
-three is right about other events.
+Predictions are a mixture of p, p', Q and a pool. The weights of the mixture are posterior probabilities under a small
+probability of a switch (fixed share). Its log loss is therefore close to the best of the four, also after a change. The
+pool is a mixture of p, p' and Q with slowly changing weights (online expectation maximisation). It is the best one if
+p, p' and Q are right about different events.
 
-The class named by the mixture is not always the most accurate answer. The decayed accuracies of all answers (those of
-the mixture, p, p', Q, the last label, the label one season ago, and the most frequent class) are compared. If another
+The class named by the mixture is not always the most accurate answer. Other answers are the classes named by p, p' and
+Q, the last label, the label one season ago, and the most frequent class. The decayed accuracies of all answers are
+compared. If another
 answer has been more accurate than the mixture, the two classes change their order in the probabilities.
 
 With late labels, log losses are biased: when a label arrives, p and Q know labels that were unknown at the prediction.
@@ -85,15 +86,15 @@ LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
 # Label autocorrelation counts as used if it reduces the log loss by at least this amount.
 MARGIN = 0.003
-# Probabilities that predictions mix: those of the vote, p', Q, and the pool of these.
+# Probabilities in the mixture: p of the vote, p', Q, and the pool.
 VOTE, CORRECTED, EXPECTED, POOL = range(4)
 MIXED = 4
 # Rate of the weights of the pool, and their least value.
 POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
-# Accuracies of the answers average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION
-# answers had been wrong. An answer replaces that of the mixture if it was right once more within the window.
+# Accuracies of the answers average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION answers had been
+# wrong. An answer replaces the mixture if it was right once more within the window.
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
-# Least gain in accuracy for an answer to replace the vote under late labels, and rate of the share of late labels.
+# Least gain in accuracy for an answer to replace the vote if labels are late, and rate of the share of such labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
 MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
@@ -189,7 +190,7 @@ def combine(state, n):
 def pool_rows(state, weights, out, n):
     """Write the weighted sum of p, p' and Q to `out`.
 
-    If the lift has a smaller weight, part of the weight of Q goes to p'.
+    If the lift has a weight below 1, p' takes part of the weight of Q.
     """
     rows, of_expected = state.mixtures, state.weight * weights[EXPECTED]
     of_corrected = weights[CORRECTED] + weights[EXPECTED] - of_expected
@@ -205,7 +206,7 @@ def n_answers(state, n):
 
 @inlined
 def prefer_answer(state, n):
-    """Let the class of the most accurate answer have the largest probability of the mixture."""
+    """Give the largest probability of the mixture to the most accurate answer."""
     mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
     is_late = state.late > 0.5
     usual, advantage = (BY_VOTE, LATE_ADVANTAGE) if is_late else (BY_MIXTURE, 1.0 / ANSWER_WINDOW)
@@ -223,7 +224,7 @@ def prefer_answer(state, n):
 
 @kernel
 def mix(state, labels, n):
-    """Write the mixture of p, p', Q and the pool to `mixture`, and the positions of all answers to `answers`."""
+    """Compute the mixture of p, p', Q and the pool, and the positions of all answers."""
     mixture, rows, shares, answers = state.mixture, state.mixtures, state.mixed_shares, state.answers
     pool_rows(state, state.pooled, rows[POOL], n)
     pool_rows(state, shares, mixture, n)
@@ -279,7 +280,10 @@ def weigh(state, key, n):
 
 @inlined
 def is_used(state):
-    """Return whether label autocorrelation has recently reduced the log loss, and still changes the vote."""
+    """Return whether label autocorrelation recently reduced the log loss.
+
+    The plain vote must also have less than half of the weight of the mixture.
+    """
     return state.mixed_shares[VOTE] < 0.5 and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
@@ -367,7 +371,7 @@ def follow_pool(state, place):
 
 @kernel
 def learn_exponent(state, n, label):
-    """Update both exponents by a gradient step, and the log losses of the vote and the mixture."""
+    """Update exponents by a gradient step, and the log losses of vote and mixture."""
     rows, logs, lifts, corrected = state.mixtures, state.logs, state.lifts, state.mixtures[CORRECTED]
     at_mixture = 0.0
     for j in range(MIXED):

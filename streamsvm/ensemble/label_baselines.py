@@ -1,4 +1,4 @@
-"""Baselines: predictions of a label from the previous labels alone, and their mixture.
+"""Baselines: predictions of a label from the previous labels, and their mixture.
 
 Every learner has to beat the trivial baselines: the last label, the majority of recent labels, and the label one season
 ago. Four predictors cover them with probabilities.
@@ -8,12 +8,13 @@ ago. Four predictors cover them with probabilities.
 
       M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
 
-- LAST: the last label with the share of recent labels that equal their predecessor, other classes in proportion to M_0.
-- LAST_EVENLY: the same with equal probabilities of the other classes.
-- SEASON: the label `season` labels ago in place of the last label.
+- LAST: the last label, with the share of recent labels that equal their predecessor as its probability. Other classes
+  are in proportion to M_0.
+- LAST_EVENLY: like LAST, with equal probabilities of the other classes.
+- SEASON: like LAST, with the label `season` labels ago instead of the last label.
 
-Their mixture has posterior weights under a small probability of a switch (fixed share). Its log loss is therefore
-close to that of the best predictor, also if the best predictor changes.
+Their mixture has posterior weights under a small probability of a switch (fixed share). Its log loss is therefore close
+to the log loss of the best predictor, also after a change of the best one.
 
 A season is the lag at which recent labels agree most often. It counts as found if it agrees more often than the last
 label and the most frequent class, by SEASON_MARGIN.
@@ -47,7 +48,7 @@ LIKELY = 1.0 / 16.0
 # The predictors.
 CONTEXTS, LAST, LAST_EVENLY, SEASON = range(4)
 PREDICTORS = 4
-# The answers whose accuracies are compared.
+# Answers, which are compared by their accuracies.
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
 ANSWERS = 7
 # Probability per label that another predictor becomes the best one, and decay of the counts of repeated labels.
@@ -103,7 +104,7 @@ FIELDS: dict[str, SchemaEntry] = {
 def expect(state, labels, n):
     """Predict the label of an event among the n classes voted on.
 
-    The mixture goes to `expected`, the class frequencies to `base`.
+    Writes the mixture to `expected` and the class frequencies to `base`.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ def back_off(state, row, n, frequencies):
 
 @inlined
 def interpolate(state, counts, one, n, frequencies):
-    """Interpolate the frequencies with counts of all classes; a label counts as `one`."""
+    """Interpolate frequencies with counts of all classes; `one` is a single count."""
     tally, share = state.tally, 1.0 / take_counts(state, counts, one, n)
     for c in range(n):
         frequencies[c] = (tally[c] + one * frequencies[c]) * share
@@ -161,9 +162,10 @@ def interpolate(state, counts, one, n, frequencies):
 
 @inlined
 def repeat(state, j, place, frequencies, n):
-    """Predict with predictor j that the class at `place` repeats, by the recent share of repetitions.
+    """Predict with predictor j that the class at `place` repeats.
 
-    The other classes are in proportion to `frequencies`, and so are all classes if `place` is negative.
+    Its probability is the recent share of repetitions. The other classes are in proportion to `frequencies`, and so are
+    all classes if `place` is negative.
     """
     out, stays, moves = state.predicted[j], 1.0, 1.0
     repeats = place >= 0 and frequencies[place] < 1.0
@@ -239,7 +241,7 @@ def season_label(state, made, waiting):
     made
         Number of labels known at the prediction of the event.
     waiting
-        Number of events before it whose labels were not known.
+        Number of events before it without a label at that time.
     """
     season = max(state.season, 1)
     at = made - season + waiting % season
@@ -248,7 +250,7 @@ def season_label(state, made, waiting):
 
 @inlined
 def first_season_label(state):
-    """Return the label of the phase of the next label in the first season of the history, or -1."""
+    """Return the label in the next label's phase of the oldest known season, or -1."""
     season, n = max(state.season, 1), state.n_learned
     lag = min(n, NOTES) // season * season
     return state.history[(n - lag) % NOTES] if state.season > 0 and lag > 0 else -1
@@ -285,7 +287,10 @@ def learn_shares(state, labels, n, place):
 
 @inlined
 def follow_shares(shares, likelihoods):
-    """Update posterior weights of predictors with the probabilities they gave to the label, by fixed share."""
+    """Update posterior weights of predictors by fixed share.
+
+    `likelihoods` are the probabilities that they gave to the label.
+    """
     total = 0.0
     for j in range(shares.size):
         shares[j] *= max(likelihoods[j], LEAST_BY_VOTE)
@@ -296,7 +301,10 @@ def follow_shares(shares, likelihoods):
 
 @inlined
 def lead(proba, first, second):
-    """Let class `first` have a slightly larger probability than class `second`, with their sum unchanged."""
+    """Make class `first` slightly more probable than class `second`.
+
+    Their sum does not change.
+    """
     if first != second:
         middle = 0.5 * (proba[first] + proba[second])
         proba[first], proba[second] = (1.0 + AHEAD) * middle, (1.0 - AHEAD) * middle
@@ -365,7 +373,7 @@ def find_season(state, label, made):
 
 @inlined
 def compare(history, agreement, update, first, last, at):
-    """Update the agreement at the lags `first` to `last`, before index `at` of the history."""
+    """Update the agreement at lags `first` to `last`, counted from index `at`."""
     label, rate = update
     for lag in range(first, last + 1):
         right = 1.0 if history[uint(at - lag)] == label else 0.0

@@ -1,7 +1,8 @@
-"""Memories: what an event whose label arrives later stores of the labels known at its prediction.
+"""Memories: labels known at a prediction, stored until the event's label arrives.
 
-A caller that stores events until their labels arrive can store a *memory* with each: the previous labels, the number
-of labels learned, and the number of earlier memories. Then no notes are made, and labels may arrive in any order.
+A caller that stores events until their labels arrive can store a *memory* with each. It contains the previous labels,
+the number of labels learned, and the number of earlier memories. Then no notes are made, and labels may arrive in any
+order.
 
 Seasons with late labels
 ------------------------
@@ -9,10 +10,10 @@ With memories, a season is found among the labels in the order of their arrival.
 known label of the same phase. The phase follows from the number of memories since the event of the last label, divided
 by the recent number of memories per label.
 
-Events predicted before the first label have no stored answers, so nothing is known of predictions for a whole delay.
-During this time the season counts as more accurate than the vote if the label of the first season in the history names
-more labels than the current vote. The current vote has the advantage that it knows all other labels, and the first
-season is the most distant one. Later the stored answers decide.
+Events predicted before the first label have no stored answers, so predictions cannot be judged for a whole delay.
+During this time, the label in the first season of the history is compared with the current vote. If it is right more
+often, the season counts as more accurate than the vote. This comparison favours the vote, which has learned all other
+labels, while the first season is the most distant one. Later the stored answers decide.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ STRIDE_RATE = 0.02
 
 @kernel
 def remember(state, memory):
-    """Write the previous labels, the number of learned labels and that of earlier memories to a memory."""
+    """Write the previous labels and the numbers of labels and memories to a memory."""
     for k in range(LAGS):
         memory[k] = state.recent[k]
     memory[LAGS], memory[LAGS + 1] = state.n_learned, state.n_remembered
@@ -78,7 +79,10 @@ def learn_remembered(state, memory, key, n, label, place, ago):
 
 @inlined
 def follow_memories(state, n):
-    """Update the number of memories up to the event of the last label, and their number per label."""
+    """Update the number of memories up to the event of the last label.
+
+    Also update the number of memories per label.
+    """
     n = max(min(n, state.n_remembered), state.n_followed)
     if state.n_followed > 0:
         step = min(max(float(n - state.n_followed), 1.0), MOST_STRIDE)
@@ -88,18 +92,19 @@ def follow_memories(state, n):
 
 @inlined
 def n_waiting(state):
-    """Return the number of labels expected between the last label and that of an event predicted now.
+    """Return the expected number of labels between the last one and the next event's.
 
-    It is smaller than the number of memories where events are predicted several times, or some never get a label.
+    It is smaller than the number of memories if events are predicted several times or some never get a label.
     """
     return (state.n_remembered - state.n_followed) // int(state.stride + 0.5)
 
 
 @inlined
 def judge_season(state, place):
-    """Let the accuracy of the label one season ago be its gain over the current vote, at most FIRST_GAIN.
+    """Set the accuracy of the label one season ago to its gain over the current vote.
 
-    This applies to events predicted before the first label, which have no stored answers.
+    The accuracy is at most FIRST_GAIN. This applies to events predicted before the first label, which have no stored
+    answers.
     """
     answers = state.answers
     gain = (1.0 if answers[BY_SEASON] == place else 0.0) - (1.0 if answers[BY_VOTE] == place else 0.0)

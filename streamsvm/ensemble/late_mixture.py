@@ -1,11 +1,11 @@
-"""Mixture of a prediction whose labels are late with four baselines.
+"""Mixture of a prediction with four baselines under late labels.
 
-Where labels persist about as long as they are late, an ensemble is almost certain of a class of the past. Its log loss
-is then several times that of the class frequencies, and its accuracy below that of the last known label. Predictions p
-are therefore combined with a pool of p, the class frequencies, the last known label, the label one season ago and equal
+Where labels persist about as long as they are late, an ensemble is almost certain of a class of the past. Class
+frequencies then have a several times smaller log loss, and the last known label is more accurate. Predictions p are
+therefore combined with a pool of p, the class frequencies, the last known label, the label one season ago and equal
 probabilities. The weights of the pool follow the likelihoods of its parts (online expectation maximisation). The
-mixture is (1 - s) p + s pool. The share s is 1 / (1 + exp(-a)), where a is the recent advantage of the pool over p in
-log loss, with a least gain LEAST_GAIN per label, summed over independent labels.
+mixture is (1 - s) p + s pool with the share s = 1 / (1 + exp(-a)). Here a is the recent advantage of the pool over p:
+the gain in log loss beyond LEAST_GAIN per label, summed over independent labels.
 
 Labels of one run are not independent, and feedback arrives only after the delay. The unit of evidence is therefore the
 smaller of the delay and the mean run of equal labels. The averages cover a number of delays.
@@ -15,9 +15,9 @@ classes share the rest in proportion to their frequencies, in the pool as well. 
 stored: those known now would include the label itself and its run. Copies of the frequencies are therefore made once
 per delay, and the copy before the last judges. The frequencies average over FREQUENCY_WINDOW delays.
 
-The class is that of p, or of the mixture if the pool has an advantage, unless another of these, the vote without label
-autocorrelation or a baseline was right more often. The *lead* of an answer is its number of right labels in units of
-evidence, relative to the best answer and at least -MOST_LEAD.
+The predicted class is the class of p, or of the mixture if the pool has an advantage. Another answer replaces it if it
+was right more often: p, the mixture, the vote without label autocorrelation, or a baseline. The *lead* of an answer is
+its number of right labels in units of evidence, relative to the best answer and at least -MOST_LEAD.
 
 Notes
 -----
@@ -60,8 +60,8 @@ LEAST_DELAY = 10
 LEAST_UNIT, RUN_RATE = 2.0, 1e-3
 # Least gain in log loss per label for the pool to count as better, bound of its advantage, and its first value.
 LEAST_GAIN, MOST_ADVANTAGE, FIRST_ADVANTAGE = 0.03, 5.0, -3.0
-# Answers whose classes are compared, and largest distance of their leads. The usual answer is replaced by one that is
-# ahead of it by LEAST_LEAD.
+# Answers that are compared, and largest distance of their leads. An answer that is ahead of the usual one by LEAST_LEAD
+# replaces it.
 BY_P, BY_POOL, BY_LATE_VOTE, BY_LATE_LAST, BY_LATE_SEASON, BY_LATE_FREQUENCY = range(6)
 LATE_ANSWERS, MOST_LEAD, LEAST_LEAD = 6, 40.0, 2.0
 # Rows of counts: those known now, and two copies.
@@ -114,7 +114,10 @@ def find_late_frequencies(state, row, n):
 
 @inlined
 def predicted_share(state, best, confidence, c):
-    """Return the probability of the class at position c, if only that of the most probable class is known."""
+    """Return an estimate of the stored probability of the class at position c.
+
+    Only `best`, the most probable class, and its probability `confidence` were stored.
+    """
     if c == best:
         return confidence
     return (1.0 - confidence) * state.late_base[c] / max(1.0 - state.late_base[best], LEAST_BY_VOTE)
@@ -122,7 +125,7 @@ def predicted_share(state, best, confidence, c):
 
 @inlined
 def find_part(state, part, c, n):
-    """Return the probability that a part of the pool gives to the class at position c, one of n."""
+    """Return the probability of the class at position c by a part of the pool."""
     named = state.late_named
     if part == PREDICTED:
         return predicted_share(state, named[BY_P], state.confidence, c)
@@ -147,9 +150,10 @@ def find_pooled(state, c, n):
 
 @kernel
 def mix_late(state, n, proba):
-    """Replace the probabilities of n classes by the mixture if most labels are late, and note the answers.
+    """Replace the probabilities of n classes by the mixture if most labels are late.
 
-    Without evidence for the pool, as before the first late label, the probabilities stay.
+    Also write the positions of the answers to `late_named`. Without evidence for the pool, as before the first late
+    label, the probabilities stay.
     """
     n_named, named, answers = state.n_named if state.n_named > 0 else n, state.late_named, state.answers
     best = best_class(proba, 0, n_named)
@@ -186,7 +190,7 @@ def leading_answer(state):
 def learn_late(state, place, n, delay, n_late):
     """Learn the label of an event that was predicted before the last label.
 
-    `late_named` and `confidence` must be those of the prediction.
+    `late_named` and `confidence` must be restored from the prediction.
 
     Parameters
     ----------
@@ -220,7 +224,10 @@ def learn_late(state, place, n, delay, n_late):
 
 @inlined
 def follow_leads(state, place, unit):
-    """Update the leads with the position of the right class; an answer not given counts as that of the prediction."""
+    """Update the leads with the position of the right class.
+
+    Where an answer is missing, the prediction counts instead.
+    """
     leads, named, most = state.late_leads, state.late_named, -2.0 * MOST_LEAD
     for i in range(LATE_ANSWERS):
         answer = named[i] if named[i] >= 0 else named[BY_P]
@@ -232,7 +239,10 @@ def follow_leads(state, place, unit):
 
 @kernel
 def count_late(state, label, delay):
-    """Count a label that arrived `delay` labels after the prediction, and copy the counts once per delay."""
+    """Count a late label, and copy the counts once per delay.
+
+    `delay` is the number of labels learned since the prediction.
+    """
     counts = state.late_counts
     if state.n_learned - state.late_copied >= max(delay, LEAST_DELAY):
         for c in range(counts.shape[1]):

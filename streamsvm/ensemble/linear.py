@@ -18,7 +18,7 @@ from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
-# Number of events that an average covers, and rate of the decayed share of late labels.
+# Number of events in an average, and rate of the decayed share of labels that are late.
 AVERAGED, LATE_RATE = 1000.0, 0.002
 # If q falls below this value, U takes over the whole average.
 LEAST_SHARE_OF_U = 1e-3
@@ -60,8 +60,9 @@ linear_at, block_at = state_at(LINEAR), state_at(MINIBATCH)
 
 @inlined
 def step(state, pairs, slots, label, weight):
-    """Make one step of logistic regression per head, on an event with these pairs and codes.
+    """Make one step of logistic regression per head.
 
+    Parameters are the pairs (rows, values, number) and the slots of the codes of the event, its label and its weight.
     The scores of the event must be known.
     """
     rows, values, m = pairs
@@ -127,7 +128,7 @@ def average_scores(state):
 
 @kernel
 def follow_lateness(state, late):
-    """Update the share of late labels, and the average if it is in use."""
+    """Update the share of late labels, and the average if it is used."""
     state.late += max(LATE_RATE, 1.0 / (state.rows.seen + 1.0)) * (late - state.late)
     if state.late > 0.5:
         # The average starts from the weights of the last head.

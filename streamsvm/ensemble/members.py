@@ -26,7 +26,7 @@ HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
 # Size of the large members, in budgets.
 LARGE = 5
-# Maximum number of columns of kernel members, whose memory and time are proportional to it.
+# Maximum number of columns of kernel members. Their memory and time are proportional to it.
 KERNEL_COLUMNS = 2_048
 
 

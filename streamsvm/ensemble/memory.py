@@ -21,7 +21,7 @@ from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
 from streamsvm.online.batch import MINIBATCH, one_event
-from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
+from streamsvm.online.calibration import GAIN_WINDOW, MEMORY, new_calibration
 from streamsvm.online.memory import capacity_for
 from streamsvm.online.saving import check_bounds, check_ranks
 from streamsvm.online.scaling import new_rows
@@ -94,7 +94,7 @@ class Ensemble(base.OnlineClassifier):
                 {"code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0, "words": codes.COUNT + 1},
             ),
             "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
-            "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, HEARING / blend.NOISE_SAMPLE),
+            "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, GAIN_WINDOW / blend.NOISE_SAMPLE),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
             ),
@@ -131,9 +131,6 @@ class Ensemble(base.OnlineClassifier):
         for member, kind, state in zip(block.members, kinds, states, strict=True):
             member.way, member.state, member.run = kind.on_ranks, state.address, kind.entries[0].compile().address
         return block
-
-    def _member_states(self) -> list[State]:
-        return members_of(self._state)
 
     def _check_restored(self, state: State) -> None:
         check_ranks(state.ranks, state.rows)
@@ -192,7 +189,10 @@ class Ensemble(base.OnlineClassifier):
 
     @property
     def noise(self) -> float:
-        """Share of random labels that the probabilities allow for; only those of the plain vote do."""
+        """Share of random labels that the probabilities allow for.
+
+        Only the plain vote is corrected for noise, so this is the estimate times the share of the plain vote.
+        """
         return float(self._state.combination.shares[combined_vote.PLAIN]) * super().noise
 
     @property
@@ -239,7 +239,7 @@ class Ensemble(base.OnlineClassifier):
         weights = iter(self._state.experts.weight.tolist())
         votes = [
             (kind, member, sum(next(weights) for _ in kind.heads))
-            for kind, member in zip(self._kinds(), self._member_states(), strict=True)
+            for kind, member in zip(self._kinds(), members_of(self._state), strict=True)
         ]
         return [vote for vote in votes if vote[0].has_metric]
 

@@ -60,7 +60,7 @@ def vote_on_all(state, block, k):
 def soften(state, block, first):
     """Compute the softmax terms of all experts and their sums, from row `first` on.
 
-    All rows are computed at once, because the loops over experts then vectorise.
+    All rows are computed together, because the loops over experts then vectorise.
     """
     n, n_experts, rows = state.n_classes, state.experts.size, range(first, block.n_rows)
     terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs

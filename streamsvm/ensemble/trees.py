@@ -1,8 +1,8 @@
 """Member of boosted trees, which are replaced one by one as the stream runs.
 
 The member stores the latest events. At intervals it fits a new tree to the gradient of the log loss of these events,
-given all other trees, and the new tree replaces the oldest one. The sum of the trees is therefore always fitted to the
-latest events, and no step fits all trees at once.
+given all other trees. The new tree replaces the oldest one. The sum of the trees is therefore always fitted to the
+latest events, and each step fits only one tree.
 
 All splits on one level of a tree use the same column and threshold. A tree of depth D is then D comparisons and a
 table of 2^D leaves, each with one value per class. Splits are found on a random sample of the stored events, among a
@@ -136,7 +136,7 @@ def name_first_class(state):
 
 @kernel
 def learn(state, label):
-    """Store the loaded row, whose scores are known, and build a tree if it is due."""
+    """Store the loaded and scored row, and build a tree if it is due."""
     state.n_classes = max(state.n_classes, label + 1)
     if state.n_classes > FEW:
         return
@@ -186,7 +186,10 @@ def build(state):
 
 @kernel
 def draw_sample(state, m):
-    """Draw m stored events, and compute their gradients in all classes and in one direction."""
+    """Draw m stored events, and compute their gradients and slopes.
+
+    The slope of an event is its gradient in one random direction in the space of classes.
+    """
     n, n_stored = state.n_classes, min(state.n_learned, state.labels.size)
     terms, direction = state.terms, state.direction
     for c in range(n):
@@ -230,7 +233,7 @@ def draw_candidates(state, m):
 
 @kernel
 def split(state, t, d, m):
-    """Choose the split of level d of tree t, and move the sampled events to its leaves."""
+    """Choose the split of level d of tree t, and move the sampled events to leaves."""
     best_gain, best_f, best_e = -1.0, 0, 0
     for f in range(TRIED):
         if state.tried[f] >= 0:
@@ -246,7 +249,7 @@ def split(state, t, d, m):
 
 @inlined
 def find_gains(state, f, n_leaves, m):
-    """Compute the gain of each threshold of candidate column f, over all leaves of a level."""
+    """Compute the gain of each threshold of a candidate column for a level."""
     sums, counts, gains = state.sums, state.counts, state.gains
     leaf, bins, slopes = state.leaf, state.bins, state.slopes
     for k in range(n_leaves):

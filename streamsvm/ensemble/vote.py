@@ -45,7 +45,7 @@ from streamsvm.ensemble.notes import has_room, note, row_key
 from streamsvm.ensemble.probabilities import find_proba
 from streamsvm.features.ranks import observe_ranks
 from streamsvm.features.scaler import (
-    follow,
+    call_back,
     row_at,
     rows_at,
 )
@@ -101,9 +101,9 @@ def is_cached(state, row, columns, n, shared):
 
 @kernel
 def keep_cached(state, row, columns, n, shared):
-    """Cache a row whose scores have been computed.
+    """Cache a scored row.
 
-    The predicted event is usually learned next.
+    The predicted event is usually learned next, and its scores are then known.
     """
     last, last_columns = state.last, state.last_columns
     for j in range(n):
@@ -189,7 +189,7 @@ def scale_block(state, block, batch):
 def scale_rows(address, block_address, request_address):
     """Call `scale_block` as a separately compiled function.
 
-    The number of rows goes to `block.n_rows`.
+    It writes the result to `block.n_rows`.
     """
     block = block_at(block_address)
     block.n_rows = scale_block(blend_at(address), block, batch_at(request_address))
@@ -234,7 +234,7 @@ def remember_votes(state, memory):
 @inlined
 def lift_weight(state, batch, row, late):
     """Return the weight of label autocorrelation for a row."""
-    if not state.uses_autocorrelation or (row.label >= 0 and batch.predicting == 0):
+    if not state.uses_autocorrelation or (row.label >= 0 and batch.notes == 0):
         return 1.0
     if batch.unordered > 0:
         return 0.0
@@ -255,7 +255,7 @@ def vote_on(state, block, batch, k, cached):
         find_proba(state, block, k)
     if late >= 0 and row.label < 0:
         remember_votes(state, batch.memories[late])
-    elif late < 0 and state.uses_autocorrelation and batch.predicting > 0:
+    elif late < 0 and state.uses_autocorrelation and batch.notes > 0:
         note(state.autocorrelation, row.key)
     return best_named(state)
 
@@ -268,12 +268,12 @@ def vote_on_block(state, block, batch):
     for k in range(block.n_rows):
         label, i = block.rows[k].label, block.first + k
         best = vote_on(state, block, batch, k, cached)
-        if batch.answering > 0:
+        if batch.predicts > 0:
             batch.codes[i] = best
             if best >= 0:
                 answer(batch, i, best, state.proba, state.n_classes)
-        if batch.following > 0:
-            follow(state.rows, label, i)
+        if batch.calls_back > 0:
+            call_back(state.rows, label, i)
         if label >= 0:
             if state.autocorrelation.weight < 1.0:  # learning must not depend on the number of earlier predictions
                 state.autocorrelation.weight = 1.0
@@ -296,8 +296,8 @@ def drive(address, values_address, columns_address, n, shared):
     """
     rows = rows_at(address)
     state = blend_at(rows.learner)
-    predicting = rows.asked < 0
-    if predicting and state.uses_autocorrelation and not has_room(state.autocorrelation):
+    notes = rows.request < 0
+    if notes and state.uses_autocorrelation and not has_room(state.autocorrelation):
         rows.best = -2  # the caller must grow the memory before another prediction is noted
         return
     batch, block, row = state.whole if shared else state.listed, state.block, rows.row
@@ -305,8 +305,8 @@ def drive(address, values_address, columns_address, n, shared):
     cached = is_cached(state, row, columns, n, shared)
     state.cached = 0
     batch.shared, batch.cached = shared, int(cached)
-    batch.predicting, batch.answering = int(predicting), int(rows.label < 0)
-    batch.following = rows.following
+    batch.notes, batch.predicts = int(notes), int(rows.label < 0)
+    batch.calls_back = rows.calls_back
     batch.indptr[1], batch.labels[0], batch.weights[0] = n, rows.label, rows.weight
     addresses = address_of(state), address_of(block), address_of(batch)
     block.first = 0

@@ -1,1 +1,1 @@
-"""Feature encoding: dicts and tables with named features become scaled numeric rows."""
+"""Feature encoding: conversion of dicts and tables to scaled numeric rows."""

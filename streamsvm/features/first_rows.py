@@ -67,7 +67,7 @@ class FirstRows:
     def _by_column(self) -> Iterator[tuple[int, Floats]]:
         """Yield column and values, in row order, of columns that may be suspicious."""
         columns, values = np.concatenate(self._columns), np.concatenate(self._values)
-        columns, values = columns[there := ~np.isnan(values)], values[there]
+        columns, values = columns[is_present := ~np.isnan(values)], values[is_present]
         order = np.argsort(columns, kind="stable")
         columns, values = columns[order], values[order]
         starts = np.flatnonzero(np.diff(columns, prepend=-1))
@@ -82,7 +82,7 @@ class FirstRows:
         for k in np.flatnonzero((least < most) & (is_ordered | is_far)).tolist():
             yield int(columns[starts[k]]), values[starts[k] : ends[k]]
 
-    def _what_looks_like_time(self, values: Floats) -> str:
+    def _time_pattern(self, values: Floats) -> str:
         if form := form_of_dates(values):
             return f"has dates written as numbers, such as {values[0]:.0f} ({form})"
         way = direction(values) if self._n >= FIRST_LOOK_AT_COUNTERS or self.is_full else ""
@@ -91,7 +91,7 @@ class FirstRows:
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
         if is_of_time(name):
             return
-        if ("counter", column) not in self._told and (what := self._what_looks_like_time(values)):
+        if ("counter", column) not in self._told and (what := self._time_pattern(values)):
             self._told.add(("counter", column))
             yield Notice.of(f"feature {{name!r}} {what}: drop it, or pass a datetime if it is a time", name)
         for text, share in sentinels(values.tolist()).items():

@@ -1,4 +1,4 @@
-"""Known features of a stream: their columns, the notices about them, and the encoding of single events."""
+"""Known features of a stream, with notices, and the encoding of single events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from streamsvm.features.tables import getter_of
 from streamsvm.features.texts import Recurrence, Texts
 from streamsvm.features.values import (
     check_name,
+    encoding_error,
     name_key,
     names_of_times,
     notice_of_times,
     number_of,
     text_of,
-    what_is_wrong,
     with_times,
 )
 
@@ -40,7 +40,9 @@ _LARGE = 1e17
 
 
 class KnownFeatures:
-    """Columns of features in order of first arrival, the names whose strings are categories, and warnings.
+    """Columns of features in order of first arrival.
+
+    It also decides which strings are categories, and issues warnings about features.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ class KnownFeatures:
         values = struct.Struct(f"{n}d")
         self.packer, self.filler = values.pack, values.pack_into
 
-    def look_for_fast_path(self, x: Mapping[Any, Any]) -> None:
+    def find_fast_path(self, x: Mapping[Any, Any]) -> None:
         """Set up the fast path if an event has as many features as there are columns."""
         if len(x) == len(self.names) != self.plain_length and not self.strings:
             self.set_fast_path()
@@ -185,7 +187,7 @@ class KnownFeatures:
         if len(names) > room:
             self.add(names[room], None)  # this warns
             self.n_refused += int(counts[room:].sum())
-        self.texts.say_mixed(names)
+        self.texts.warn_of_mixed(names)
 
     def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
         """Return the columns of the numeric features of an event, -1 for unknown names.
@@ -259,7 +261,7 @@ class KnownFeatures:
         self.noticed += (found := list(notices))
         self.said.say(*found)
 
-    def say_times(self, names: Iterable[Hashable]) -> None:
+    def warn_of_times(self, names: Iterable[Hashable]) -> None:
         """Warn once per name that datetimes are encoded as hour and weekday."""
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
@@ -288,7 +290,7 @@ class KnownFeatures:
             If a value is infinite, or not a number, a string, a datetime or missing.
         """
         if not hasattr(x, "items"):
-            raise TypeError(f"{what_is_wrong(x)}; use `learn_many` or `predict_many` for several rows")
+            raise TypeError(f"{encoding_error(x)}; use `learn_many` or `predict_many` for several rows")
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
             try:
@@ -299,10 +301,10 @@ class KnownFeatures:
                     raise
                 entries = self._encode_any(timed, learn)
                 if learn:
-                    self.say_times(names_of_times(x))
-        self.look_for_fast_path(x)
+                    self.warn_of_times(names_of_times(x))
+        self.find_fast_path(x)
         if len(entries[0]) or not learn:
-            self.mismatches.look_at(1, len(entries[0]), x)
+            self.mismatches.count_unknown_rows(1, len(entries[0]), x)
         return entries
 
     def _encode_numbers_alone(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats] | None:
@@ -319,7 +321,7 @@ class KnownFeatures:
             for i in sorted(new.tolist(), key=lambda i: name_key(names[i])):
                 columns[i] = self.add(names[i], None)
                 self.n_refused += int(columns[i] < 0)
-            self.texts.say_mixed(names[i] for i in new.tolist())
+            self.texts.warn_of_mixed(names[i] for i in new.tolist())
         order = columns.argsort()
         order = order[np.count_nonzero(columns < 0) :]
         return columns[order], values[order]
@@ -347,9 +349,9 @@ class KnownFeatures:
             elif learn and (string is None or name not in self.texts.closed):
                 unseen.append((name, string, number))
             elif not learn:
-                self.mismatches.meet_other_kind(name, value)
+                self.mismatches.count_other_kind(name, value)
                 if string is not None and name in strings:
-                    self.mismatches.meet_unknown_texts(name, [string])
+                    self.mismatches.count_unknown_texts(name, [string])
         if unseen:
             self._encode_unseen(unseen, entries)
         if learn and self.texts.watched:
@@ -371,7 +373,7 @@ class KnownFeatures:
                     begun.append(name)
             else:
                 self.n_refused += 1
-        self.texts.say_mixed(begun)
+        self.texts.warn_of_mixed(begun)
 
 
 def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:

@@ -41,7 +41,7 @@ class FeatureMismatchError(ValueError):
         Names of the rows that the model has not learned.
     """
 
-    def __init__(self, message: str, missing: Iterable[Any] = (), new: Iterable[Any] = ()) -> None:
+    def __init__(self, message: str, missing: Iterable[Any], new: Iterable[Any]) -> None:
         self.missing, self.new = list(missing), list(new)
         super().__init__(message)
 
@@ -219,7 +219,7 @@ class Mismatches:
             self.compare(range(width), complete=not sparse, open_ended=sparse, table=not sparse)
             self.accepted = width
 
-    def look_at(self, n: int, n_values: int, names: Collection[Any]) -> None:
+    def count_unknown_rows(self, n: int, n_values: int, names: Collection[Any]) -> None:
         """Count rows without any known feature, and warn after several in a row.
 
         Parameters
@@ -242,7 +242,7 @@ class Mismatches:
                 )
                 self._log.warning("%s", self._strange)
 
-    def meet_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
+    def count_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
         """Count n values of another kind than learned, and warn after several.
 
         The kinds are string and number.
@@ -264,7 +264,7 @@ class Mismatches:
             what = "was learned as {learned}, but now has {given} such as {example}, which are ignored: {remedy}"
             self._say(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
 
-    def meet_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
+    def count_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
         """Count unknown strings that differ from a learned one only in spelling.
 
         Several such values raise a warning.

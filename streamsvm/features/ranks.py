@@ -96,7 +96,7 @@ def is_guessed(rows, j, x):
 def search(rows, n, found):
     """Count the recent values below each searched value in n full columns.
 
-    The columns are in `rows.searched` and the values in `rows.sought`. The count of column j goes to found[j].
+    The columns are in `rows.searched` and the values in `rows.sought`. The count of column j is written to found[j].
     """
     columns, sought, k = rows.searched, rows.sought, 0
     while k + 4 <= n:

@@ -1,4 +1,4 @@
-"""Encoded rows, their order of entries, and the error for rows that cannot be encoded."""
+"""Encoded rows, the order of their entries, and errors of rows."""
 
 from __future__ import annotations
 

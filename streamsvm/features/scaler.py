@@ -14,9 +14,9 @@ from streamsvm.core.jit import call_pointer, inlined
 from streamsvm.core.schema import Array, Number, Schema, address, i64
 from streamsvm.core.simd import uint
 
-# Values of `asked` besides a class to learn: predict the class (PREDICT), also the probabilities (PROBA), also call the
-# callback (FOLLOW).
-PREDICT, PROBA, FOLLOW = -1, -2, -3
+# Values of `request` besides a class to learn: predict the class (PREDICT), also the probabilities (PROBA), also call
+# the callback (CALLBACK).
+PREDICT, PROBA, CALLBACK = -1, -2, -3
 
 # Scaling methods.
 NONE, STANDARD, RANK = 0, 1, 2
@@ -45,8 +45,8 @@ FARTHEST = 2.0 * LARGEST
 _COUNT = (0.0, MOST_EVENTS)
 
 
-def _statistic(meaning: str, bounds: tuple[float, float], start: float = 0.0) -> Array:
-    return Array(("scaled",), meaning, saved=True, bounds=bounds, start=start)
+def _statistic(meaning: str, bounds: tuple[float, float]) -> Array:
+    return Array(("scaled",), meaning, saved=True, bounds=bounds)
 
 
 SCALER = Schema(
@@ -69,18 +69,18 @@ SCALER = Schema(
         "step": address("code of the learner that predicts and learns the current event"),
         "find_ranks": address("code of `find_ranks`, 0 without ranks"),
         "take_ranks": address("code of `take_ranks`, 0 without ranks"),
-        "asked": Number("class to learn, or PREDICT, PROBA or FOLLOW", i64),
+        "request": Number("class to learn, or PREDICT, PROBA or CALLBACK", i64),
         "label": Number("class to learn, -1 for none", i64),
         "weight": Number("weight of the event"),
-        "answering": Number("whether the event is predicted", i64),
-        "telling": Number("whether its probabilities are computed", i64),
-        "following": Number("whether the callback is called", i64),
+        "predicts": Number("whether the event is predicted", i64),
+        "needs_proba": Number("whether its probabilities are computed", i64),
+        "calls_back": Number("whether the callback is called", i64),
         "at": Number("index of the row in its batch", i64),
         "best": Number("most probable class, -1 if none is known, -2 - i if value i cannot be used", i64),
         "n_shares": Number("number of classes in `proba`", i64),
         "proba": Array(("rows_classes",), "class probabilities, written by the learner", external=True),
-        "follow": address("code of the callback that receives probabilities and labels, 0 for none"),
-        "followed": address("memory of the callback"),
+        "callback": address("code of the callback that receives probabilities and labels, 0 for none"),
+        "callback_memory": address("memory of the callback"),
         "seen": Number("number of events learned", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("factor of scaled values, see shift", (0.0, MOST_SCALE)),
@@ -122,12 +122,12 @@ rows_at = state_at(SCALER)
 
 
 @inlined
-def follow(rows, label, i):
+def call_back(rows, label, i):
     """Call the callback with the class of row i, negative if unlabelled.
 
     The probabilities of the row are in `proba`.
     """
-    call_pointer(rows.follow, (rows.followed, label, i))
+    call_pointer(rows.callback, (rows.callback_memory, label, i))
 
 
 @inlined
@@ -138,7 +138,10 @@ def current_row(rows):
 
 @inlined
 def row_at(values, columns, indptr, shared, i):
-    """Return values and columns of row i; if `shared`, all rows have the first columns."""
+    """Return values and columns of row i.
+
+    If `shared`, the columns of each row are the first ones.
+    """
     start = indptr[uint(i)]
     n = indptr[uint(i + 1)] - start
     return values_at(element_address(values, start), n), columns_at(element_address(columns, 0 if shared else start), n)

@@ -40,8 +40,8 @@ def count_below(values, x, held):
 def count_below_in_four(ranks, columns, sought, k, found):
     """Run `count_below` in four full columns at a time.
 
-    The columns are columns[k:k + 4] and the values sought[k:k + 4]. The result of column j goes to found[j]. The steps
-    of one search depend on each other; four interleaved searches overlap their latencies.
+    The columns are columns[k:k + 4] and the values sought[k:k + 4]. The result of column j is written to found[j]. The
+    steps of one search depend on each other; four interleaved searches overlap their latencies.
     """
     a, b, c, d = (
         uint(columns[uint(k)]),

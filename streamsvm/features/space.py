@@ -30,13 +30,13 @@ from streamsvm.features.tables import (
 from streamsvm.features.values import (
     all_within,
     columns_of_times,
+    encoding_error,
     infinite_rows,
     learns,
     name_key,
     refuse_lengths,
     refuse_rows,
     unusable_entries,
-    what_is_wrong,
 )
 
 # Integer names below this limit are looked up in a table.
@@ -52,11 +52,11 @@ class FeatureSpace(KnownFeatures):
     New names of one event take columns in a fixed order: integers by size, then other names by representation. The
     order of features within an event therefore has no effect.
 
-    Names whose strings carry no information are left out with a warning. This applies if the first 40 strings are all
-    times. It also applies if 37 of these strings differ and fewer than three known strings recur within 500 strings.
-    Meanwhile new strings take no columns. A name that is left out contributes nothing from the next event on. The check
-    repeats when a name has 128 columns, 256 columns, and so on. Only learned events count, so the result does not
-    depend on batch boundaries. Numeric features are never left out: a numeric identifier costs one column.
+    Names with uninformative strings are left out with a warning. Strings are uninformative if the first 40 are all
+    times. They are also uninformative if 37 of the first 40 differ and fewer than three known strings recur within 500
+    strings. Meanwhile new strings take no columns. A name that is left out contributes nothing from the next event on.
+    The check repeats when a name has 128 columns, 256 columns, and so on. Only learned events count, so the result does
+    not depend on batch boundaries. Numeric features are never left out: a numeric identifier costs one column.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ class FeatureSpace(KnownFeatures):
         Parameters
         ----------
         X
-            Mappings; a table (dict of columns of equal length); a data frame; a NumPy array of numbers of shape (n, d);
-            a SciPy sparse matrix; or `SparseRows`. Columns of arrays and sparse matrices have the names 0 to d - 1.
+            List of mappings, table (dict of columns of equal length), data frame, NumPy array of shape (n, d), SciPy
+            sparse matrix, or `SparseRows`. Columns of arrays and sparse matrices have the names 0 to d - 1.
         learn
             Which rows may add names; by default none.
         complete
@@ -148,11 +148,11 @@ class FeatureSpace(KnownFeatures):
         if rows is None:
             return self._encode_one_by_one(events, learn)
         if not learns(learn):
-            self.mismatches.look_at(len(rows), len(rows.values), events[0])
+            self.mismatches.count_unknown_rows(len(rows), len(rows.values), events[0])
         return rows
 
     def _encode_one_by_one(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
-        refuse_rows({i: reason for i, x in enumerate(events) if (reason := what_is_wrong(x)) is not None})
+        refuse_rows({i: reason for i, x in enumerate(events) if (reason := encoding_error(x)) is not None})
         rows = [self.encode_event(x, learn is not None and bool(learn[i])) for i, x in enumerate(events)]
         columns = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in rows)])
         values = np.concatenate([np.zeros(0), *(values for _, values in rows)])
@@ -201,12 +201,12 @@ class FeatureSpace(KnownFeatures):
         refuse_rows(infinite_rows(X, names))
         numbers = self.numbers
         if n > 0 and learn is not None and not all(map(numbers.__contains__, names)):
-            X = self._meet_numbers(names, X, np.asarray(learn, bool))
+            X = self._add_number_columns(names, X, np.asarray(learn, bool))
         known = [(numbers[name], j) for j, name in enumerate(names) if name in numbers]
         if n and len(known) < len(names) and self.strings and not learns(learn):
             for j in (j for j, name in enumerate(names) if name not in numbers):
                 there = ~np.isnan(X[:, j])
-                self.mismatches.meet_other_kind(names[j], X[there.argmax(), j].item(), int(there.sum()))
+                self.mismatches.count_other_kind(names[j], X[there.argmax(), j].item(), int(there.sum()))
         known.sort()
         order = [j for _, j in known]
         if order != list(range(X.shape[1])):
@@ -214,7 +214,7 @@ class FeatureSpace(KnownFeatures):
         columns = np.array([column for column, _ in known], np.int64)
         return EncodedRows(X.reshape(-1), columns, np.arange(n + 1, dtype=np.int64) * len(order), True)
 
-    def _meet_numbers(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> Floats:
+    def _add_number_columns(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> Floats:
         """Add columns for new names of learned rows, in the order single events would.
 
         Returns
@@ -250,7 +250,7 @@ class FeatureSpace(KnownFeatures):
                 continue
             columns |= columns_of_times(name, column)
             if learn is not None and (np.asarray(learn, bool)[: len(column)] & ~np.isnat(column)[: len(learn)]).any():
-                self.say_times([name])
+                self.warn_of_times([name])
         given = list(columns)
         if complete and given != mismatches.accepted and len(next(iter(columns.values()), ())):
             with self._bad_rows_first(self._encode_columns, columns):
@@ -259,7 +259,7 @@ class FeatureSpace(KnownFeatures):
                     mismatches.accepted = given
         rows = self._encode_columns(columns, learn)
         if not (complete or learns(learn)):
-            mismatches.look_at(len(rows), len(rows.values), given)
+            mismatches.count_unknown_rows(len(rows), len(rows.values), given)
         elif complete and learns(learn):
             mismatches.accepted = given
         return rows
@@ -300,7 +300,7 @@ class FeatureSpace(KnownFeatures):
                 column = self.numbers.get(name, -1)
                 columns[:, k] = np.where(there, column, -1)
                 if n and column < 0 and not learned.any():
-                    self.mismatches.meet_other_kind(name, given[there.argmax()].item(), int(there.sum()))
+                    self.mismatches.count_other_kind(name, given[there.argmax()].item(), int(there.sum()))
             else:
                 found = self._columns_of_texts(name, given, not learned.any())
                 if found is None:
@@ -331,9 +331,9 @@ class FeatureSpace(KnownFeatures):
         if predicting and len(others):
             texts = [value for value in others if value is not None]
             if name in self.strings:
-                self.mismatches.meet_unknown_texts(name, texts)
+                self.mismatches.count_unknown_texts(name, texts)
             else:
-                self.mismatches.meet_other_kind(name, texts[0] if texts else "", len(texts))
+                self.mismatches.count_other_kind(name, texts[0] if texts else "", len(texts))
         if name not in self.texts.closed:
             there[~there] = others != None  # noqa: E711 - elementwise
         return columns, there
@@ -365,7 +365,7 @@ class FeatureSpace(KnownFeatures):
         rows = in_order(columns, values, indptr)
         if not learns(learn):
             given = names[:TABLED] if distinct is None else distinct
-            self.mismatches.look_at(len(rows), len(rows.values), given.tolist())
+            self.mismatches.count_unknown_rows(len(rows), len(rows.values), given.tolist())
         return rows
 
     def _table_of(self, names: Ints, distinct: Ints | None) -> Ints:

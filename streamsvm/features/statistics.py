@@ -11,8 +11,8 @@ from streamsvm.features.ranks import observe_ranks
 from streamsvm.features.scaler import FAR, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
 
 # Outliers do not enter the sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if
-# more than LEAK / (1 + LEAK) of the values are outliers. When it exceeds half the number of values in the sums, bounded
-# by FEW_OUTLIERS and MANY_OUTLIERS, the outliers are the new level of the column and its statistics restart.
+# more than LEAK / (1 + LEAK) of the values are outliers. Its limit is half the number of values in the sums, bounded by
+# FEW_OUTLIERS and MANY_OUTLIERS. Beyond it, the outliers are the new level of the column and its statistics restart.
 LEAK, FEW_OUTLIERS, MANY_OUTLIERS = 1.0 / 6.0, 4.0, 100.0
 # Conversely, outliers have inflated the sums if values vary by less than NARROW standard deviations around a recent
 # value, the anchor. In a sample of events, such a value adds 1 to a count and any other subtracts NOT_NARROW; equal
@@ -52,7 +52,7 @@ def count_far(rows, values):
 
 @inlined
 def observe_current_row(rows, values, columns):
-    """Implement `observe` for the current row, whose `n_far` is known."""
+    """Implement `observe` for the current row, after `n_far` has been counted."""
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
@@ -130,7 +130,7 @@ def is_narrow(rows, j, x):
 
 @kernel
 def restart_narrow(rows, j, x):
-    """Restart the statistics of a column whose sums are too wide.
+    """Restart the statistics of a column if its sums are too wide.
 
     The next restart needs a count twice as large.
     """

@@ -1,4 +1,7 @@
-"""Conversion of tables, data frames and lists of dicts to arrays per column; outputs like a frame, and weights."""
+"""Conversion of tables, data frames and lists of dicts to arrays per column.
+
+Also results in the form of a given frame, and weights of rows.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +228,7 @@ def weights_of(w: Any, n: int) -> Floats:
 
 
 def _frame(X: Any) -> nw.DataFrame[Any] | None:
-    """Return a frame of the kind of X, with its index if any, or None if X is not a frame."""
+    """Return an empty frame of the kind and index of X, or None without a frame."""
     if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # skip the slow checks of narwhals
         return None
     return empty_like(X)

@@ -16,8 +16,8 @@ from streamsvm.features.values import name_key, text_of
 if TYPE_CHECKING:
     from streamsvm.features.known import KnownFeatures
 
-# A name is watched from its first string on, and again at this number of columns and each time the number doubles:
-# categories may turn into identifiers.
+# A name is watched from its first string on. Categories may turn into identifiers, so it is watched again at this
+# number of columns and each time the number doubles.
 WATCHED_AGAIN = 128
 # A name is suspicious if at least DOUBTFUL of the first FIRST strings are new. AGAIN recurring strings clear it.
 # Without them, it is left out after LAST strings.
@@ -147,8 +147,8 @@ class Texts:
         if found:
             self._said.say(*found)
 
-    def say_mixed(self, names: Iterable[Hashable]) -> None:
-        """Warn about names with both numbers and strings, and of `categories` with numbers."""
+    def warn_of_mixed(self, names: Iterable[Hashable]) -> None:
+        """Warn of names with numbers and strings, and of `categories` with numbers."""
         self._said.say(*self._mixed(names))
 
     def notices(self) -> list[Notice]:

@@ -74,7 +74,7 @@ def load_pairs(rows, by, values, columns):
     Parameters
     ----------
     by
-        State whose statistics scale the row; it observes the same events.
+        State with the statistics that scale the row; it observes the same events.
     """
     shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
     out_rows = rows.own_rows

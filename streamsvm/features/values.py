@@ -1,4 +1,4 @@
-"""Feature values: classification as numbers, strings, datetimes or missing, and validation.
+"""Feature values: numbers, strings, datetimes or missing, and their validation.
 
 Datetimes are encoded as hour of the day and weekday. Time columns of streams use the same encoding.
 """
@@ -81,7 +81,7 @@ def text_of(value: str) -> str:
 
 
 def name_key(name: Any) -> tuple[int, str]:
-    """Sort key of feature names: integers by size, then other names by representation.
+    """Sort key of feature names: integers by size, then others by representation.
 
     Columns of an array thus keep their order.
     """
@@ -143,7 +143,7 @@ def unusable_rows(X: Any) -> dict[int, str]:
         found = infinite_rows(np.column_stack(list(numbers.values())), list(numbers)) if numbers else {}
         texts = [name for name in X if name not in numbers]
         X = [dict(zip(texts, row, strict=True)) for row in zip(*(X[name].tolist() for name in texts), strict=True)]
-    return found | {i: reason for i, x in enumerate(X) if (reason := what_is_wrong(x)) is not None}
+    return found | {i: reason for i, x in enumerate(X) if (reason := encoding_error(x)) is not None}
 
 
 def unusable_entries(indptr: Any, names: Any, values: Floats) -> dict[int, str]:
@@ -153,7 +153,7 @@ def unusable_entries(indptr: Any, names: Any, values: Floats) -> dict[int, str]:
     return {int(i): _too_large(int(names[b]), values[b]) for i, b in zip(rows[::-1], bad[::-1], strict=True)}
 
 
-def what_is_wrong(x: Mapping[Any, Any]) -> str | None:
+def encoding_error(x: Mapping[Any, Any]) -> str | None:
     """Return why an event cannot be encoded, or None."""
     try:
         for name, value in x.items():
@@ -161,7 +161,7 @@ def what_is_wrong(x: Mapping[Any, Any]) -> str | None:
                 number_of(name, value)
     except (TypeError, ValueError) as error:
         timed = with_times(x)
-        return str(error) if timed is None else what_is_wrong(timed)
+        return str(error) if timed is None else encoding_error(timed)
     except AttributeError:
         return f"a row must be a mapping of names to values, got {type(x).__name__}"
     return None

@@ -1,9 +1,9 @@
-"""Archives: files of arrays with a header, written atomically and validated on loading.
+"""Archives: files of arrays with a header, written atomically and validated.
 
-An archive is a file in the safetensors format: the length of a JSON table in 8 bytes, the table with type, shape and
-offsets of each array, and the arrays. The metadata of the table contain the header as JSON, and a checksum. An archive
-contains only data; loading executes nothing. It is written to a temporary file and renamed, so that a reader, or a
-restart after a crash, finds either the old file or the new one.
+An archive is a file in the safetensors format. It has the length of a JSON table in 8 bytes, the table with type, shape
+and offsets of each array, and the arrays. The metadata of the table contain the header as JSON, and a checksum. An
+archive contains only data; loading executes nothing. It is written to a temporary file and renamed. A reader, or a
+restart after a crash, therefore finds either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class ArchiveError(ValueError):
 
 
 def encode_label(label: Any) -> Any:
-    """Encode a label as JSON that keeps its type: true, 1, 1.0, "1", null and tuples of these stay distinct.
+    """Encode a label as JSON that keeps its type.
 
-    Numpy scalars become Python ones.
+    Labels true, 1, 1.0, "1", null and tuples of these stay distinct. Numpy scalars become Python ones.
 
     Raises
     ------
@@ -126,10 +126,10 @@ def real(value: Any, low: float = 0.0, high: float = 1e300) -> float:
     return float(value)
 
 
-def reals(array: NDArray[Any], n_dimensions: int, low: float = 0.0, high: float = 1e300) -> NDArray[np.float64]:
+def reals(array: NDArray[Any], n_dimensions: int) -> NDArray[np.float64]:
     """Check an array of numbers of an archive; NaN means unknown."""
-    if array.dtype != np.float64 or array.ndim != n_dimensions or ((array < low) | (array > high)).any():
-        raise ArchiveError(f"numbers of shape {array.shape} and type {array.dtype}, or not from {low:g} to {high:g}")
+    if array.dtype != np.float64 or array.ndim != n_dimensions or ((array < 0.0) | (array > 1e300)).any():
+        raise ArchiveError(f"numbers of shape {array.shape} and type {array.dtype}, or not from 0 to 1e+300")
     return array.copy()
 
 
@@ -185,9 +185,10 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Context with a temporary file that replaces `path` when it is complete and on disk; an error changes nothing.
+    """Context with a temporary file that replaces `path` when it is on disk.
 
-    Symbolic links are followed. Devices and other special files are written directly.
+    An error in the context leaves `path` unchanged. Symbolic links are followed. Devices and other special files are
+    written directly.
 
     Parameters
     ----------
@@ -221,7 +222,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def clear_halfway(path: Path) -> None:
-    """Remove temporary files of killed writers, whose locks are free.
+    """Remove temporary files of killed writers, which hold no locks.
 
     Parameters
     ----------
@@ -263,7 +264,9 @@ def check_replaced(path: str | os.PathLike[str]) -> None:
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read header and arrays of an archive; sizes are checked against the file's before arrays are allocated.
+    """Read header and arrays of an archive.
+
+    Sizes are checked against the size of the file before arrays are allocated.
 
     Raises
     ------

@@ -66,7 +66,9 @@ class SavedModel(Archived, Model):
 
 @dataclass(slots=True)
 class Polytopes(Model):
-    """One polytope per class: predict the class with the largest f_c(x) = max_k faces[c, k] . x + biases[c, k].
+    """Piecewise linear model with one polytope per class.
+
+    It predicts the class with the largest f_c(x) = max_k faces[c, k] . x + biases[c, k].
 
     Parameters
     ----------
@@ -106,7 +108,9 @@ class Polytopes(Model):
             raise ParameterError("noise", f"must be a share below 1, got {self.noise}")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
-        """Express the function with another scaler, exactly for rows without missing or clipped values.
+        """Express the function with another scaler.
+
+        Scores are equal for rows without missing or clipped values.
 
         Parameters
         ----------
@@ -132,9 +136,10 @@ class Polytopes(Model):
 
 @dataclass(slots=True)
 class KernelExpansion(SavedModel):
-    """Kernel machine: predict the class with the largest f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c].
+    """Kernel machine with coefficients of support vectors.
 
-    The kernel is Gaussian, k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
+    It predicts the class with the largest f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c]. The kernel is Gaussian,
+    k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
 
     Parameters
     ----------
@@ -149,7 +154,7 @@ class KernelExpansion(SavedModel):
     gamma
         Width parameter of the kernel.
     relevance
-        Of each column, shape (d,); 1 where the metric was not learned.
+        Relevance of each column, shape (d,); 1 if the metric is fixed.
     scaler
         Scaling from raw to scaled rows.
 
@@ -189,7 +194,9 @@ class KernelExpansion(SavedModel):
             raise ParameterError("gamma", f"must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
 
     def scaled_by(self, scaler: Scaler) -> KernelExpansion:
-        """Express the function with another scaler, exactly for rows without missing or clipped values.
+        """Express the function with another scaler.
+
+        Scores are equal for rows without missing or clipped values.
 
         Parameters
         ----------
@@ -227,15 +234,16 @@ class KernelExpansion(SavedModel):
 
 @dataclass(slots=True)
 class LinearModel(SavedModel):
-    """One hyperplane per class: predict the class with the largest f_c(x) = coef[c] . x + intercept[c].
+    """Linear model with one hyperplane per class.
+
+    It predicts the class with the largest f_c(x) = coef[c] . x + intercept[c].
 
     Parameters
     ----------
     classes
         The labels.
     coef
-        Shape (n_classes, d), for scaled rows. With two classes, the hyperplane of the first
-        is that of the second with the opposite sign.
+        Shape (n_classes, d), for scaled rows. With two classes, the two hyperplanes have opposite signs.
     intercept
         Shape (n_classes,).
     scaler
@@ -290,8 +298,8 @@ _ARRAYS |= dict.fromkeys(("roots", "outputs", "feature", "left", "right", "missi
 class Trees(Archived, Model):
     """Boosted trees; each adds to the score of a class.
 
-    At an inner node a row goes left where its value is at most the threshold, right where it is larger, and to
-    `missing` where it is missing.
+    The next node of an inner node is `left` if the value is at most the threshold, and `right` if it is larger. It is
+    `missing` if the value is missing.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""State of nested objects: a header for JSON, and arrays named by the path of their object."""
+"""State of nested objects: a header for JSON, and arrays.
+
+Names of arrays begin with the path of their object.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from streamsvm.models.archive import ArchiveError, real, reals, whole
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
 Saved: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
-"""A state as it is read."""
+"""A state that was read from an archive."""
 
 
 def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:
@@ -57,12 +60,12 @@ def check_parts(state: Saved) -> None:
 
 
 def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays whose names begin with a prefix, which is removed."""
+    """Return the arrays with a prefix in their names, which is removed."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 class Stateful:
-    """Base class of parts whose state is some of their attributes.
+    """Base class of parts with a state of some of their attributes.
 
     Arrays, numbers and lists are saved, and other parts with their own state. A restored value has the type of the
     value in a new object. Dimensions of arrays that are not 0 in a new object do not change.

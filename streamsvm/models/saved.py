@@ -15,7 +15,7 @@ from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, check_replace
 from streamsvm.models.codec import State
 
 LOADABLE: dict[str, Any] = {}
-"""Classes that `streamsvm.load` knows, by name; each registers itself where it is defined."""
+"""Classes for `streamsvm.load` by name; each registers itself."""
 
 LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier")
 """Public names of classes in higher layers, which register themselves on import."""
@@ -31,11 +31,17 @@ def innermost(model: Any) -> Any:
 
 
 class Archived:
-    """Base of classes saved as one archive: a subclass implements `state` and `_from_state`."""
+    """Base of classes saved as one archive.
+
+    A subclass implements `state` and `_from_state`.
+    """
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the state as header and arrays; `from_state` continues from it bit for bit."""
+        """Return the state as header and arrays.
+
+        An object restored by `from_state` continues bit for bit.
+        """
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -59,7 +65,7 @@ class Archived:
             return self
         except ArchiveError:
             raise
-        except CORRUPT_ERRORS as error:  # the checksum of a file was right, so that it is hardly damaged
+        except CORRUPT_ERRORS as error:  # the checksum was right, so the file is probably not damaged
             what = f"not the state of a {cls.__name__} of this version of streamsvm: {error}"
             raise ArchiveError(what, "content") from error
 
@@ -179,5 +185,8 @@ def in_file(path: str | os.PathLike[str], error: ArchiveError) -> ArchiveError:
 
 
 def public(name: str) -> Any:
-    """Resolve a public name of the package, for lower layers, which must not import it."""
+    """Resolve a public name of the package for lower layers.
+
+    Lower layers must not import higher ones.
+    """
     return getattr(importlib.import_module("streamsvm"), name)

@@ -21,7 +21,9 @@ _TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
 
 
 def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
-    """Clip scaled values to [-limit, limit]; far outliers fade with the square of their distance.
+    """Clip scaled values to [-limit, limit], and shrink far outliers.
+
+    Far outliers shrink with the square of their distance.
 
     Parameters
     ----------
@@ -44,7 +46,9 @@ def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
 
 @dataclass(slots=True)
 class Scaler:
-    """Scaling of raw values: (x - shift) * scale, clipped at `limit`; missing values become 0.
+    """Scaling of raw values to (x - shift) * scale, clipped at `limit`.
+
+    Missing values become 0.
 
     Parameters
     ----------
@@ -114,7 +118,7 @@ class Scaler:
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> Scaler:
-        """Make a scaler from an archive, which may hold the arrays `own` beside those of the scaler.
+        """Make a scaler from an archive, which may also hold other arrays.
 
         Parameters
         ----------

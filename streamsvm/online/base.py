@@ -1,4 +1,7 @@
-"""Base class of the online learners: labels, encoding, rows and saving around one compiled step."""
+"""Base class of the online learners.
+
+It handles labels, encoding, rows and saving around one compiled step per learner.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,11 @@ class OnlineClassifier(SavedLearner):
     `FeatureSpace`.
 
     Thread-safe: threads may predict with one model while others train it. A single event is one compiled call that
-    holds the interpreter lock; all other calls take the lock of the learner. A call keeps the memory it works on
-    alive, even if the learner grows meanwhile.
+    holds the GIL. All other calls take the lock of the learner. A call keeps the memory it works on alive, even if the
+    learner grows meanwhile.
 
-    A subclass sets `_kernels` to its kernel module, whose `CODE` names the entry points, and defines `_new_state`.
+    A subclass defines `_new_state` and sets `_kernels` to its kernel module. `CODE` of that module names the entry
+    points.
     """
 
     @property
@@ -37,7 +41,7 @@ class OnlineClassifier(SavedLearner):
 
     @property
     def is_composed(self) -> bool:
-        """Whether the learner delegates to parts, for refits or costs, and has no memory of its own."""
+        """Whether the learner only delegates to parts, for refits or costs."""
         return False
 
     @property
@@ -47,7 +51,10 @@ class OnlineClassifier(SavedLearner):
 
     @property
     def noise(self) -> float:
-        """Estimated share of random labels, which caps probabilities; 0 while the estimate is not used."""
+        """Estimated share of random labels, which caps probabilities.
+
+        It is 0 while the estimate does not reduce the log loss.
+        """
         return noise_of(self._state.calibration)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -57,7 +64,10 @@ class OnlineClassifier(SavedLearner):
 
     @property
     def n_features_in_(self) -> int | None:
-        """Number of columns of learned arrays, None without any; arrays with other numbers are refused."""
+        """Number of columns of learned arrays, or None.
+
+        Arrays with another number of columns are refused. It is None if no arrays were learned.
+        """
         return self._space.mismatches.width
 
     @n_features_in_.setter
@@ -65,7 +75,7 @@ class OnlineClassifier(SavedLearner):
         self._space.mismatches.width = width
 
     def check_names(self, X: Any) -> None:
-        """Compare the features of the first rows of a stream with learned ones; warn if few are known.
+        """Warn if few features of the first rows of a stream are known.
 
         Parameters
         ----------
@@ -130,12 +140,13 @@ class OnlineClassifier(SavedLearner):
 
     @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:
-        """Treat the strings of these features as categories from now on, as `categories` does.
+        """Treat the strings of these features as categories from now on.
 
         Parameters
         ----------
         names
-            Names of features with mostly new strings, such as identifiers, which are left out by default.
+            Names of features, which are added to `categories`. By default, features with mostly new strings are left
+            out.
         """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
         self._own_space().texts.keep(names)
@@ -156,12 +167,15 @@ class OnlineClassifier(SavedLearner):
         return relevance
 
     def _relevances(self) -> Floats | None:
-        """Return the relevance of the first columns in the learned metric, None without one."""
+        """Return the relevance of the first columns in the learned metric, or None."""
         return None
 
 
 def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
-    """Return names as a tuple, or None for no names, because River cannot clone an empty tuple."""
+    """Return names as a tuple, or None without names.
+
+    River cannot clone an empty tuple.
+    """
     if categories is None:
         return None
     if isinstance(categories, str) or not isinstance(categories, Iterable):

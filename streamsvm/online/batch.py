@@ -1,8 +1,8 @@
-"""Batch of rows for an online learner, and minibatch of scaled rows that the members of an ensemble share.
+"""Batch of rows of a call, and minibatch of scaled rows for an ensemble.
 
-The minibatch also has the scores of the members. The kernels of a member export `run_member(state, block, i, cached)`,
-compiled separately; `state` and `block` are addresses. It scores the rows of the block unless they are cached, and
-learns the rows with a label.
+The members share the minibatch, which also has their scores. The kernels of a member export `run_member(state, block,
+i, cached)`, compiled separately; `state` and `block` are addresses. It scores the rows of the block unless they are
+cached, and learns the rows with a label.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from streamsvm.core.state import State
 from streamsvm.features.scaler import current_row
 
 BATCH = Schema(
-    "request",
+    "batch",
     {
-        "shared": Number("whether all rows list the columns of the first row, as in `rows.load`", i64),
-        "predicting": Number("whether predictions are recorded, as `predict_one` records them", i64),
+        "shared": Number("whether all rows list the columns of the first row", i64),
+        "notes": Number("whether label autocorrelation notes the predictions, as with `predict_one`", i64),
         "unordered": Number("whether rows are only predicted, and their order has no meaning", i64),
-        "answering": Number("whether to write codes, scores and probabilities", i64),
-        "following": Number("whether to call the callback for each row", i64),
+        "predicts": Number("whether to write codes, scores and probabilities", i64),
+        "calls_back": Number("whether to call the callback for each row", i64),
         "cached": Number("whether the first row is already scaled and scored by the members", i64),
         "values": Array(("entries",), "values of all rows; row i is values[indptr[i]:indptr[i + 1]]", external=True),
         "columns": Array(("entries",), "column of each value", i64, external=True),
         "indptr": Array(("ends",), "boundaries of the rows, as in CSR", i64, external=True),
-        "labels": Array(("asked",), "class of each row; -1 for rows that are not learned", i64, external=True),
-        "weights": Array(("asked",), "weight of each row; rows of weight 0 are not learned", external=True),
-        "codes": Array(("asked",), "predicted class of each row, -1 if no class is known", i64, external=True),
+        "labels": Array(("rows",), "class of each row; -1 for rows that are not learned", i64, external=True),
+        "weights": Array(("rows",), "weight of each row; rows of weight 0 are not learned", external=True),
+        "codes": Array(("rows",), "predicted class of each row, -1 if no class is known", i64, external=True),
         "scores": Array(("scored",), "probability of the predicted class; empty if not requested", external=True),
         "proba": Array(("scored", "asked_classes"), "probabilities of the first `asked_classes`", external=True),
-        "apart": Array(
-            ("apart",),
+        "memory_rows": Array(
+            ("memory_rows",),
             "1 + index in `memories` of a row with a delayed label, predicted or learned here; 0 for others",
             i64,
             external=True,
@@ -56,7 +56,7 @@ def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
         codes=np.zeros(1, i64),
         scores=np.zeros(0),
         proba=np.zeros((0, 0)),
-        apart=np.zeros(0, i64),
+        memory_rows=np.zeros(0, i64),
         memories=np.zeros((0, 0), i64),
     )
     return batch
@@ -71,13 +71,13 @@ def is_learned(batch, i):
 @inlined
 def late_at(batch, i):
     """Return the index in `memories` of row i if its label is delayed, else -1."""
-    return batch.apart[i] - 1 if batch.apart.size > 0 else -1
+    return batch.memory_rows[i] - 1 if batch.memory_rows.size > 0 else -1
 
 
 @inlined
 def needs_proba(batch):
     """Return whether probabilities are an output or an argument of the callback."""
-    return batch.scores.size > 0 or batch.following > 0
+    return batch.scores.size > 0 or batch.calls_back > 0
 
 
 @inlined

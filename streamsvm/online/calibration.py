@@ -4,14 +4,15 @@ An inverse temperature follows the gradient of the log loss with respect to its 
 probability of the label plus the entropy: it is positive if labels are more probable than predicted.
 
 A temperature alone cannot correct label noise, because it makes all probabilities sharper or softer. If 40 % of the
-labels are random, even the surest prediction is correct at most as often as the noise allows. Unsure predictions need
+labels are random, the largest probability is correct at most as often as the noise allows. Smaller probabilities need
 no such limit. The corrected probabilities of n classes with probabilities p are
 
-    q(c) = (1 - noise) p(c)^sharpness / sum p^sharpness + noise / n.
+    q(c) = (1 - noise) p(c)^beta / sum p^beta + noise / n.
 
-The sharpness and the odds of noise follow the natural gradient of the log loss, with the Fisher information of the last
-MEMORY labels. The two parameters compensate for each other, so the plain gradient converges slowly. The correction is
-active only while its recent log loss is lower than that of p. The order of the classes does not change.
+The inverse temperature beta and the odds of noise follow the natural gradient of the log loss. The gradient uses the
+Fisher information of the last MEMORY labels. The two parameters compensate for each other, so the plain gradient
+converges slowly. The correction is active only while its recent log loss is lower than that of p. The order of the
+classes does not change.
 
 Notes
 -----
@@ -34,18 +35,17 @@ from streamsvm.core.state import State
 
 # Single learners calibrate on one event in FIRST_SAMPLE up to event FIRST_EVENTS, then on one in SAMPLE.
 FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8
-# Labels over which the information decays; fewer of a sample, because each stands for several events.
+# Labels over which the information decays; fewer of a sample, because each represents several events.
 MEMORY, SAMPLED_MEMORY = 1_000.0, 250.0
 # Initial information on each parameter, which also regularises the later estimates.
 FIRST_INFORMATION = 3.0
 # Maximum step of the logarithm of a parameter.
 MOST_STEP = 0.1
-LEAST_SHARPNESS, MOST_SHARPNESS = 0.1, 10.0
 FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.001, 50.0
 # Gain in log loss from which the correction is active; the gain starts at -CAUTION.
 MARGIN, CAUTION = 0.001, 0.005
-# Labels over which the gain is averaged; fewer for single learners, where a drift changes what is better.
-HEARING, SAMPLED_HEARING = 1_000.0, 75.0
+# Labels over which the gain is averaged; fewer for single learners, where drift can end the gain.
+GAIN_WINDOW, SAMPLED_GAIN_WINDOW = 1_000.0, 75.0
 # Lower bounds of probabilities, and of the probability of the label in the gain.
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
@@ -96,12 +96,10 @@ def calibrated(beta, logs, proba, n, label):
 CALIBRATION = Schema(
     "calibration",
     {
-        "sharpness": Number(
-            "exponent of the probabilities", start=1.0, saved=True, bounds=(LEAST_SHARPNESS, MOST_SHARPNESS)
-        ),
+        "inverse_temperature": inverse_temperature("exponent of the probabilities"),
         "odds": Number("odds that a label is random", start=FIRST_ODDS, saved=True, bounds=(LEAST_ODDS, MOST_ODDS)),
-        "of_sharpness": Number(
-            "recent Fisher information on log(sharpness)",
+        "of_temperature": Number(
+            "recent Fisher information on log(inverse_temperature)",
             start=FIRST_INFORMATION,
             saved=True,
             bounds=(FIRST_INFORMATION / 2.0, _INFORMATION),
@@ -117,28 +115,28 @@ CALIBRATION = Schema(
             "decayed reduction of the log loss by the correction", start=-CAUTION, saved=True, bounds=(-_GAIN, _GAIN)
         ),
         "memory": Number("number of labels over which the information decays"),
-        "hearing": Number("number of labels over which the gain decays"),
+        "gain_window": Number("number of labels over which the gain decays"),
         "others": Number("number of equally likely classes that the last entry represents", start=1.0),
         "logs": Array(("classes",), "log probabilities before the correction, of a single class each"),
-        "sharp": Array(("classes",), "corrected probabilities of labels without noise"),
+        "noiseless": Array(("classes",), "corrected probabilities of labels without noise"),
         "mixed": Array(("classes",), "corrected probabilities of noisy labels"),
     },
 )
 
 
-def new_calibration(n_classes: int, memory: float, hearing: float) -> State:
+def new_calibration(n_classes: int, memory: float, gain_window: float) -> State:
     """Create an untrained calibration for `n_classes` classes.
 
-    `memory` and `hearing` are the numbers of labels over which the information and the gain decay.
+    `memory` and `gain_window` are the numbers of labels over which the information and the gain decay.
     """
     state = State(CALIBRATION, {"classes": n_classes})
-    state.memory, state.hearing = memory, hearing
+    state.memory, state.gain_window = memory, gain_window
     return state
 
 
 def of_sampled(n_classes: int) -> State:
     """Create the calibration of a single learner, trained on a sample of events."""
-    return new_calibration(n_classes, SAMPLED_MEMORY, SAMPLED_HEARING)
+    return new_calibration(n_classes, SAMPLED_MEMORY, SAMPLED_GAIN_WINDOW)
 
 
 @inlined
@@ -159,10 +157,10 @@ def noise_of(state: State) -> float:
     return float(state.odds / (1.0 + state.odds)) if state.gain > MARGIN else 0.0
 
 
-def begin_with(state: State, noise: float, sharpness: float = 1.0) -> None:
+def begin_with(state: State, noise: float, beta: float = 1.0) -> None:
     """Activate the correction, if the share of random labels is positive."""
     if noise > 0.0:
-        state.sharpness = min(max(sharpness, LEAST_SHARPNESS), MOST_SHARPNESS)
+        state.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
         state.odds = min(max(noise / (1.0 - noise), LEAST_ODDS), MOST_ODDS)
         state.gain = CAUTION
 
@@ -185,16 +183,16 @@ def mix(state, n, proba):
 @inlined
 def mix_logs(state, n):
     """Compute the corrected probabilities from the log probabilities in `state.logs`."""
-    logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
+    logs, noiseless, mixed, others = state.logs, state.noiseless, state.mixed, state.others
     for c in range(n):
-        sharp[c] = state.sharpness * logs[c]
+        noiseless[c] = state.inverse_temperature * logs[c]
     if others > 1.0:
-        sharp[n - 1] += math.log(others)
-    total = fast_softmax_terms(sharp, 0, n, 1.0, sharp, 0)
-    scale_terms(sharp, 0, n, 1.0 / total)
+        noiseless[n - 1] += math.log(others)
+    total = fast_softmax_terms(noiseless, 0, n, 1.0, noiseless, 0)
+    scale_terms(noiseless, 0, n, 1.0 / total)
     noise = state.odds / (1.0 + state.odds)
     for c in range(n):
-        mixed[c] = (1.0 - noise) * sharp[c] + noise * share_of(state, c, n)
+        mixed[c] = (1.0 - noise) * noiseless[c] + noise * share_of(state, c, n)
 
 
 @inlined
@@ -213,10 +211,10 @@ def allow_for_noise(state, n, others, proba):
 @inlined
 def find_softmax(state, scores, n, beta, proba):
     """Compute the calibrated softmax of `beta * scores`, without logarithms."""
-    sharpness, noise = 1.0, 0.0
+    exponent, noise = beta, 0.0
     if is_used(state) and n > 1:
-        sharpness, noise = state.sharpness, state.odds / (1.0 + state.odds)
-    total = fast_softmax_terms(scores, 0, n, beta * sharpness, proba, 0)
+        exponent, noise = beta * state.inverse_temperature, state.odds / (1.0 + state.odds)
+    total = fast_softmax_terms(scores, 0, n, exponent, proba, 0)
     share, rest = (1.0 - noise) / total, noise / n
     for c in range(n):
         proba[uint(c)] = share * proba[uint(c)] + rest
@@ -244,36 +242,38 @@ def learn_softmax(state, scores, n, beta, label):
 @kernel
 def learn_mixed(state, n, label):
     """Update the correction with a label, after `mix` or `mix_logs`."""
-    logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
+    logs, noiseless, mixed, noise = state.logs, state.noiseless, state.mixed, state.odds / (1.0 + state.odds)
     count = state.others if label == n - 1 else 1.0
     gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)
     middle, keep = 0.0, 1.0 - 1.0 / state.memory
-    state.gain += (gain - state.gain) / state.hearing
+    state.gain += (gain - state.gain) / state.gain_window
     for c in range(n):
-        middle += sharp[c] * logs[c]
-    p = keep * state.of_sharpness + (1.0 - keep) * FIRST_INFORMATION
-    q = keep * state.of_odds + (1.0 - keep) * FIRST_INFORMATION
-    r = keep * state.of_both
-    by_sharpness = by_odds = 0.0
+        middle += noiseless[c] * logs[c]
+    of_temperature = keep * state.of_temperature + (1.0 - keep) * FIRST_INFORMATION
+    of_odds = keep * state.of_odds + (1.0 - keep) * FIRST_INFORMATION
+    of_both = keep * state.of_both
+    by_temperature = by_odds = 0.0
     for c in range(n):
-        a = (1.0 - noise) * state.sharpness * sharp[c] * (logs[c] - middle)
-        b = (1.0 - noise) * noise * (share_of(state, c, n) - sharp[c])
+        d_temperature = (1.0 - noise) * state.inverse_temperature * noiseless[c] * (logs[c] - middle)
+        d_odds = (1.0 - noise) * noise * (share_of(state, c, n) - noiseless[c])
         share = 1.0 / mixed[c]
-        p += share * a * a
-        q += share * b * b
-        r += share * a * b
+        of_temperature += share * d_temperature * d_temperature
+        of_odds += share * d_odds * d_odds
+        of_both += share * d_temperature * d_odds
         if c == label:
-            by_sharpness, by_odds = share * a, share * b
-    state.of_sharpness, state.of_odds, state.of_both = p, q, r
-    step_both(state, by_sharpness, by_odds)
+            by_temperature, by_odds = share * d_temperature, share * d_odds
+    state.of_temperature, state.of_odds, state.of_both = of_temperature, of_odds, of_both
+    step_both(state, by_temperature, by_odds)
 
 
 @inlined
-def step_both(state, by_sharpness, by_odds):
-    """Take a natural gradient step of both parameters."""
-    p, q, r = state.of_sharpness, state.of_odds, state.of_both
+def step_both(state, by_temperature, by_odds):
+    """Take a natural gradient step of both parameters, given their gradients."""
+    p, q, r = state.of_temperature, state.of_odds, state.of_both
     det = p * q - r * r
-    first, second = (q * by_sharpness - r * by_odds) / det, (p * by_odds - r * by_sharpness) / det
+    first, second = (q * by_temperature - r * by_odds) / det, (p * by_odds - r * by_temperature) / det
     first, second = min(max(first, -MOST_STEP), MOST_STEP), min(max(second, -MOST_STEP), MOST_STEP)
-    state.sharpness = stepped(state.sharpness, first, LEAST_SHARPNESS, MOST_SHARPNESS)
+    state.inverse_temperature = stepped(
+        state.inverse_temperature, first, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
+    )
     state.odds = stepped(state.odds, second, LEAST_ODDS, MOST_ODDS)

@@ -1,4 +1,4 @@
-"""Classes of a learner: labels in order of appearance, and warnings about suspicious labels."""
+"""Classes of a learner: labels in order of appearance, and warnings about labels."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Classes:
         return len(self.codes)
 
     def copy(self) -> Classes:
-        """Return a copy that shares nothing but the labels."""
+        """Return a copy that shares only the labels."""
         twin = Classes(self.codes)
         twin.many_at, twin._order_notice = self.many_at, self._order_notice
         return twin
@@ -63,7 +63,7 @@ class Classes:
             raise _no_room_for(label, most)
 
     def without_room(self, labels: CategoricalColumn, learn: NDArray[np.bool_], most: int) -> dict[int, str]:
-        """Return rows whose labels would exceed `most` classes, with the reason for each."""
+        """Return the rows with labels beyond `most` classes, with a reason for each."""
         new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self.codes))
         refused = set(new[max(most - len(self.codes), 0) :])
         if not refused:
@@ -78,15 +78,25 @@ class Classes:
         answers[:] = self.answers
         return np.asarray(answers[codes])
 
-    def doubt_number(self, n_before: int, labels: Sequence[Any], n_learned: int) -> None:
-        """Warn if the number of classes, which was `n_before`, looks like a mistake with these labels to learn."""
+    def check_count(self, n_before: int, labels: Sequence[Any], n_learned: int) -> None:
+        """Warn if a large number of classes looks like a mistake.
+
+        Parameters
+        ----------
+        n_before
+            Number of classes before these labels.
+        labels
+            Labels to learn.
+        n_learned
+            Number of events learned before them.
+        """
         if n_before < MANY_CLASSES <= len(self.codes):
             n_learned += 1 + labels.index(self.answers[MANY_CLASSES - 1])
             if n_learned < 2 * MANY_CLASSES or are_measured(self.answers):
                 self.many_at = n_learned
                 logger.warning("%s", _many_notice(n_learned))
 
-    def doubt_order(self, codes: NDArray[np.int64]) -> None:
+    def check_order(self, codes: NDArray[np.int64]) -> None:
         """Warn if the first rows are sorted by label."""
         order = LabelOrder()
         order.take(codes)

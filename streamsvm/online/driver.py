@@ -20,7 +20,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.signatures import INTEGER, NUMBER
 from streamsvm.core.simd import uint
-from streamsvm.features.scaler import FOLLOW, PREDICT, PROBA, SCALER, rows_at
+from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
 from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load
 from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
@@ -82,24 +82,24 @@ def event(rows, packed, label, weight):
     packed
         Packed values, or none if they have already been written.
     label
-        A class to learn, PREDICT for a prediction, or PROBA or FOLLOW for a prediction with probabilities.
+        A class to learn, PREDICT for a prediction, or PROBA or CALLBACK for a prediction with probabilities.
     weight
         Weight of the event.
 
     Returns
     -------
     int
-        The best class, -1 if no class is known; 0 after learning; -2 - i if value i cannot be used, and -2 if `put`
-        copied no values: then nothing has changed. Probabilities are in `proba`, after learning only if there is a
-        callback.
+        For a prediction the best class, or -1 without classes. After learning 0. A number below -1 means that nothing
+        has changed: -2 - i if value i cannot be used, and -2 if `put` copied no values. Probabilities are in `proba`,
+        after learning only if there is a callback.
     """
     n = put(rows, packed)
     if n == NOT_TAKEN:
         return -2
-    rows.asked, rows.label, rows.weight, rows.at = label, max(label, -1), weight, 0
-    rows.answering = int(label < 0 or rows.follow != 0)
-    rows.telling = int(label != PREDICT)
-    rows.following = int(rows.follow != 0 and (label >= 0 or label <= FOLLOW))
+    rows.request, rows.label, rows.weight, rows.at = label, max(label, -1), weight, 0
+    rows.predicts = int(label < 0 or rows.callback != 0)
+    rows.needs_proba = int(label != PREDICT)
+    rows.calls_back = int(rows.callback != 0 and (label >= 0 or label <= CALLBACK))
     shared = n >= 0
     columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
     call_pointer(
@@ -122,8 +122,8 @@ def run_rows(rows, batch):
     Returns the number of rows.
     """
     values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
-    rows.answering, rows.following = batch.answering, batch.following
-    rows.telling = int(needs_proba(batch))
+    rows.predicts, rows.calls_back = batch.predicts, batch.calls_back
+    rows.needs_proba = int(needs_proba(batch))
     for i in range(indptr.size - 1):
         start, end = indptr[i], indptr[i + 1]
         rows.at, rows.weight = i, batch.weights[i]
@@ -132,7 +132,7 @@ def run_rows(rows, batch):
         call_pointer(rows.drive, (address_of(rows), places[0], places[1], end - start, batch.shared))
         if rows.best < -1:
             return i
-        if batch.answering:
+        if batch.predicts:
             batch.codes[i] = rows.best
             if rows.best >= 0:
                 answer(batch, i, rows.best, rows.proba, rows.n_shares)

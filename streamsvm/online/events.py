@@ -24,8 +24,8 @@ from streamsvm.online.row_methods import Events
 class EventLearner(LearnerMemory):
     """Predicts and learns single events.
 
-    An event with exactly the known names, all numbers, takes the fast path: its values are packed into the row buffer,
-    and one compiled call that holds the interpreter lock does the rest.
+    An event with exactly the known names and only numbers takes the fast path. Its values are packed into the row
+    buffer, and one compiled call that holds the GIL does the rest.
     """
 
     _event: ClassVar[Any]
@@ -99,7 +99,7 @@ class EventLearner(LearnerMemory):
             self._look_at_event(*entries)
             n_classes = len(self.labels.codes)
             code = self._code(y)
-            self.labels.doubt_number(n_classes, [y], self.n_events_learned)
+            self.labels.check_count(n_classes, [y], self.n_events_learned)
             self._grow()
             self._list(*entries)
             self._event(self._rows, b"", code, w)
@@ -141,7 +141,7 @@ class EventLearner(LearnerMemory):
             return self.labels.answers[self._predict(x, scaling.PREDICT)]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each learned label; empty before anything has been learned.
+        """Predict the probability of each learned label.
 
         Parameters
         ----------
@@ -149,6 +149,11 @@ class EventLearner(LearnerMemory):
             Features by name.
         kwargs
             Ignored; for compatibility with River.
+
+        Returns
+        -------
+        dict
+            Probability by label, 0 to 1; empty before anything has been learned.
 
         Raises
         ------
@@ -175,11 +180,11 @@ class EventLearner(LearnerMemory):
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()
-        self._predict(x, scaling.FOLLOW)
+        self._predict(x, scaling.CALLBACK)
         return sets.found(self.labels.answers)
 
     def answer_one(self, x: dict[Any, Any]) -> tuple[Any, float | None, Sequence[float]]:
-        """Return the predicted label, its probability, and the probabilities over `classes_`.
+        """Return the predicted label, its probability, and all probabilities.
 
         Not thread-safe: the next call overwrites the probabilities.
 
@@ -187,13 +192,22 @@ class EventLearner(LearnerMemory):
         ----------
         x
             Features by name.
+
+        Returns
+        -------
+        label, score, probabilities
+            The label and its probability are None before anything has been learned. The probabilities are over
+            `classes_`.
         """
         code = self._predict(x)
         shares = self._shares[: self._n_classes[()]]
         return self.labels.answers[code], shares[code] if code >= 0 else None, shares
 
     def _predict(self, x: dict[Any, Any], asked: int = scaling.PROBA) -> int:
-        """Return the number of the most probable class, -1 for none; writes probabilities to `_proba`."""
+        """Return the number of the most probable class, or -1.
+
+        Writes the probabilities to `_proba`.
+        """
         self._make_room(1)
         if self._pack(x):
             code: int = self._event(self._rows, b"", asked, 1.0)
@@ -227,16 +241,24 @@ class EventLearner(LearnerMemory):
 
     @property
     def fast_path(self) -> tuple[Any, ...]:
-        """Number of values of events with exactly the known names, -1 for none; their packer and getter; the rows."""
+        """Tuple (number of values, packer, getter, rows) for events on the fast path.
+
+        The number is -1 while there is no fast path. See `KnownFeatures` for packer and getter.
+        """
         return self._fast
 
     def load_event(self, x: Any) -> Floats | None:
-        """Make an event with exactly the known names, all numbers, the current row; None for others.
+        """Make an event on the fast path the current row.
 
         Parameters
         ----------
         x
             Features by name.
+
+        Returns
+        -------
+        ndarray of float64 or None
+            The values, or None if the event does not have exactly the known names and only numbers.
         """
         self._make_room(1)
         if self._fast[0] != self._space.plain_length:
@@ -250,7 +272,7 @@ class EventLearner(LearnerMemory):
         return names
 
     def load_listed(self, x: Any, *, learn: bool = False) -> int:
-        """Make any event the current row, with listed columns; return its number of values.
+        """Make any event the current row, with a list of its columns.
 
         Parameters
         ----------
@@ -258,6 +280,11 @@ class EventLearner(LearnerMemory):
             Features by name.
         learn
             Whether new features get columns.
+
+        Returns
+        -------
+        int
+            The number of values.
 
         Raises
         ------
@@ -276,16 +303,24 @@ class EventLearner(LearnerMemory):
         return n
 
     def predict_loaded(self) -> Floats | None:
-        """Return the probabilities of the current row, valid until the next call; None for values out of range."""
+        """Return the probabilities of the current row, valid until the next call.
+
+        None if a value is out of range.
+        """
         return self._proba[: self.n_classes] if self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1 else None
 
     def learn_loaded(self, code: int) -> Floats | None:
-        """Predict and learn the current row; return its probabilities, None for values out of range.
+        """Predict and learn the current row.
 
         Parameters
         ----------
         code
             Number of its class.
+
+        Returns
+        -------
+        ndarray of float64 or None
+            The probabilities, valid until the next call. None if a value is out of range.
         """
         if self._first is not None:
             n = self._space.plain_length
@@ -301,7 +336,7 @@ class EventLearner(LearnerMemory):
         self._event(self._rows, b"", code, 1.0)
         return proba
 
-    def look_for_fast_path(self, x: dict[Any, Any]) -> None:
+    def find_fast_path(self, x: dict[Any, Any]) -> None:
         """Enable the fast path for events with the names of this event, if possible.
 
         Parameters
@@ -309,11 +344,11 @@ class EventLearner(LearnerMemory):
         x
             Features by name.
         """
-        self._space.look_for_fast_path(x)
+        self._space.find_fast_path(x)
 
 
 def _entry(name: str) -> Any:
-    """Return a class attribute that compiles the step of single events at its first call.
+    """Return a method that compiles the step of single events at its first call.
 
     Later calls skip the check of argument types by the dispatcher.
     """

@@ -32,9 +32,10 @@ FIRST_ROOM = 4
 
 
 class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
-    """State of a learner with its columns and labels, and the attributes for single events.
+    """State of a learner with its columns and labels.
 
-    A subclass sets `_kernels` to its kernel module, whose `CODE` names the entry points, and defines `_new_state`.
+    A subclass defines `_new_state` and sets `_kernels` to its kernel module. `CODE` of that module names the entry
+    points.
     """
 
     _kernels: ClassVar[ModuleType]
@@ -50,10 +51,10 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int, *, room: int = scaling.ROOM) -> State:
-        """Return an empty state with the settings of this learner and room for `room` events."""
+        """Return an empty state with the settings of this learner, for `room` events."""
 
     def _room_for(self, n: int) -> int:
-        """Return the number of events that memory for n events has room for; `ROOM` if unlimited."""
+        """Return for how many events memory for n events suffices; `ROOM` if unlimited."""
         return scaling.ROOM
 
     def _fresh_state(self) -> State:
@@ -78,7 +79,9 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
 
     @locked
     def change_setting(self, name: str, value: Any) -> None:
-        """Change a parameter and keep what is learned; assigning the attribute calls this.
+        """Change a parameter of a trained learner.
+
+        Assigning the attribute calls this. The learner keeps its model.
 
         Parameters
         ----------
@@ -149,7 +152,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         # Memory views, because their elements are read many times faster than fields of a state or of an array.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
-        self._sets_began()
+        self._on_new_sets()
 
     def _entries(self) -> list[EntryPoint]:
         """Return the entry points that single events need."""
@@ -168,10 +171,10 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
         self._fill, self._view = space.filler, self._row.data
 
-    def _sets_began(self) -> None:
+    def _on_new_sets(self) -> None:
         """Connect prediction sets with the probabilities of single events."""
-        self._rows.followed = self._sets.follow(self._proba[None, : len(self.labels.codes)])
-        self._rows.follow = follow_address() if self._sets else 0
+        self._rows.callback_memory = self._sets.follow(self._proba[None, : len(self.labels.codes)])
+        self._rows.callback = follow_address() if self._sets else 0
 
     def _grow(self) -> None:
         """Grow to the number of known columns and classes."""
@@ -196,7 +199,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
             label = self.labels.answers[code]
             self._grow()
             self._weight_class(label, code)
-            self._sets_began()
+            self._on_new_sets()
             self._follow_space()  # users of the fast path notice new classes by it
         return code
 
@@ -207,7 +210,10 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
         return self._space
 
     def empty_twin(self) -> Self:
-        """Return a learner with equal parameters and schema, whose memory is to be overwritten."""
+        """Return a learner with equal parameters and schema and an untrained memory.
+
+        The caller overwrites the memory.
+        """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None

@@ -1,4 +1,7 @@
-"""Methods for many events, by the learner protocol: `encode`, `encode_labelled`, `run_rows` and `decode`."""
+"""Methods for many events.
+
+They use the learner protocol: `encode`, `encode_labelled`, `run_rows` and `decode`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from streamsvm.features.tables import frame_like, like
 from streamsvm.locks import locked
 
 Late = tuple[Ints, Ints]
-"""The arguments `memories` and `apart` of `run_batch`."""
+"""The arguments `memories` and `memory_rows` of `run_batch`."""
 
 
 class Events(NamedTuple):
@@ -105,7 +108,7 @@ class RowMethods(PredictsSets):
         n_proba
             The number of classes to return probabilities of.
         late
-            The arguments `memories` and `apart` of `run_batch`.
+            The arguments `memories` and `memory_rows` of `run_batch`.
 
         Returns
         -------
@@ -130,8 +133,8 @@ class RowMethods(PredictsSets):
         Parameters
         ----------
         X
-            n rows: a data frame or lazy frame, Arrow data (see `streamsvm.frames.eager`), an array of shape (n, d), a
-            scipy sparse matrix, a list of dicts.
+            n rows: data frame or lazy frame, Arrow data (see `streamsvm.frames.eager`), array of shape (n, d), SciPy
+            sparse matrix, or list of dicts.
         y
             n labels.
         w
@@ -149,14 +152,19 @@ class RowMethods(PredictsSets):
     def _learn_rows(
         self, events: Events, predict: bool = True, proba: bool = False, sets: Key | None = None
     ) -> tuple[Ints, Floats, Members | None]:
-        """Predict and learn events; return classes, all probabilities if asked for, and the sets of a key."""
+        """Predict and learn events; return classes, probabilities and sets.
+
+        Probabilities have no columns unless `proba` is true. The sets are those of the key `sets`.
+        """
         n_proba = len(self.classes_) if proba or self._sets else 0
         codes, _, shares = self.run_rows(events, predict=predict, n_proba=n_proba)
         return codes, shares, self._sets.run(shares, events.learned, sets)
 
     @locked
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels of unordered rows: `predict_one` without label autocorrelation.
+        """Predict the labels of unordered rows.
+
+        Predictions equal those of `predict_one` without label autocorrelation.
 
         Parameters
         ----------
@@ -189,7 +197,9 @@ class RowMethods(PredictsSets):
 
     @locked
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of unordered rows: `predict_proba_one` without label autocorrelation.
+        """Predict the probabilities of unordered rows.
+
+        Probabilities equal those of `predict_proba_one` without label autocorrelation.
 
         Parameters
         ----------
@@ -199,8 +209,8 @@ class RowMethods(PredictsSets):
         Returns
         -------
         frame or ndarray of float64, shape (n, n_classes)
-            A frame of X's kind with a column for each label if X is a frame; over `classes_`, without columns where
-            nothing has been learned.
+            Probabilities over `classes_`, without columns before anything has been learned. If X is a frame, a frame of
+            its kind with a column for each label.
 
         Raises
         ------
@@ -212,7 +222,7 @@ class RowMethods(PredictsSets):
 
     @locked
     def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
-        """Predict the sets of `predict_set_one` for rows, as a table of the labels in each set.
+        """Predict the sets of `predict_set_one` for rows.
 
         Parameters
         ----------
@@ -224,7 +234,8 @@ class RowMethods(PredictsSets):
         Returns
         -------
         frame or ndarray of bool, shape (n, n_classes)
-            A frame of X's kind with a column for each label if X is a frame; over `classes_`.
+            Whether each set contains each label of `classes_`. If X is a frame, a frame of its kind with a column for
+            each label.
 
         Raises
         ------
@@ -237,7 +248,9 @@ class RowMethods(PredictsSets):
 
     @locked
     def peek_proba_many(self, X: Any) -> Floats:
-        """Return the probabilities of `predict_proba_one` for rows, without recording predictions.
+        """Return the probabilities of `predict_proba_one` for rows.
+
+        Label autocorrelation does not record them as predictions.
 
         Parameters
         ----------
@@ -263,7 +276,9 @@ class RowMethods(PredictsSets):
         coverage: float | None = None,
         by_class: bool = False,
     ) -> Any:
-        """Predict each row, then learn it, equal to a loop of `predict_one` and `learn_one`.
+        """Predict each row, then learn it.
+
+        The result equals that of a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------
@@ -283,16 +298,16 @@ class RowMethods(PredictsSets):
         Returns
         -------
         labels or (labels, probabilities) or (labels, sets) or (labels, probabilities, sets)
-            Predicted labels, shape (n,), None before anything has been learned; probabilities over the final
-            `classes_`, shape (n, n_classes), 0 for classes not yet known; whether each class is in the set, of
-            equal shape.
+            Predicted labels have shape (n,), with None before anything has been learned. Probabilities over the final
+            `classes_` have shape (n, n_classes), with 0 for classes that were not known yet. Sets have the same shape,
+            and are true for each class in the set.
 
         Raises
         ------
         BadRows
             If rows cannot be used; nothing is learned then.
         """
-        key = self._sets_asked(coverage, by_class)
+        key = self._key_of_sets(coverage, by_class)
         events = self.encode_labelled(X, y, w, times, unlabelled=True)
         codes, shares, members = self._learn_rows(events, proba=proba, sets=key)
         predicted = like(X, self.decode(codes))
@@ -307,12 +322,12 @@ class RowMethods(PredictsSets):
         proba: bool = False,
         times: Any = None,
         memories: Ints | None = None,
-        apart: Ints | None = None,
+        memory_rows: Ints | None = None,
     ) -> Any:
-        """Predict each event of a batch, then (if `learn`) learn it if its label is not None.
+        """Predict each event of a batch, then learn it if it has a label.
 
-        Sets of labels are updated by the caller through `label_sets`, because only the caller knows what was predicted
-        for an event whose label comes late.
+        The caller updates sets of labels through `label_sets`, because only the caller has the stored predictions of
+        events with late labels.
 
         Parameters
         ----------
@@ -326,17 +341,17 @@ class RowMethods(PredictsSets):
             Whether to return the probabilities too.
         times
             n event times, as for `learn_many`.
-        memories, apart
-            With late labels, an event is one row where it is predicted and another where it is learned. Both have a row
-            of `memory_size` numbers of `memories`, which the prediction writes and learning reads: `apart` has 1 + its
-            number, and 0 for other rows.
+        memories, memory_rows
+            With late labels, an event is one row when it is predicted and another when it is learned. Both refer to a
+            row of `memories`, which has `memory_size` numbers. The prediction writes them and learning reads them.
+            `memory_rows` has 1 + the index of this row for each event, and 0 for other rows.
 
         Returns
         -------
         (codes, scores) or (codes, scores, probabilities)
-            For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
-            probability, NaN there. If `proba` also the probabilities over `classes_`, shape (n, n_classes), 0 for
-            classes not known yet.
+            Index of each predicted label in `classes_`, and its probability. These are -1 and NaN before anything has
+            been learned. If `proba`, also the probabilities over `classes_`, shape (n, n_classes), with 0 for classes
+            not known yet.
 
         Raises
         ------
@@ -344,7 +359,7 @@ class RowMethods(PredictsSets):
             If rows cannot be used; nothing is learned then.
         """
         if learn:
-            late = None if memories is None or apart is None else (memories, apart)
+            late = None if memories is None or memory_rows is None else (memories, memory_rows)
             events = self.encode_labelled(
                 features, labels, None, times, unlabelled=True, complete=memories is None, whole=False
             )

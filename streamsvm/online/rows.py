@@ -56,11 +56,11 @@ class RowLearner(EventLearner):
             n_classes, learned = len(self.labels.codes), labels.take(learn)
             for label in learned.different():
                 self._code(label)
-            self.labels.doubt_number(n_classes, learned, self.n_events_learned)
+            self.labels.check_count(n_classes, learned, self.n_events_learned)
         codes = numbers_of(labels, self.labels.codes)
         np.putmask(codes, ~learn, -1)
         if whole and len(codes) > 1 and self._rows.seen == 0:
-            self.labels.doubt_order(codes[learn])
+            self.labels.check_order(codes[learn])
         if whole:
             self._look_at_first(rows)
         self._grow()
@@ -78,16 +78,19 @@ class RowLearner(EventLearner):
     def _run(
         self, events: Events, predict: bool, score: bool, n_proba: int, late: Late | None, unordered: bool
     ) -> tuple[Ints, Floats, Floats]:
-        """Implement `run_rows`; unordered rows are predicted without label autocorrelation."""
+        """Implement `run_rows`.
+
+        Unordered rows are predicted without label autocorrelation.
+        """
         rows, codes, weights, _ = events
         n = len(rows)
         self._make_room(n)
-        memories, apart = (_NO_MEMORY, _NONE) if late is None else late
+        memories, memory_rows = (_NO_MEMORY, _NONE) if late is None else late
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         batch = State(BATCH)
-        batch.shared, batch.predicting, batch.unordered = rows.shared, predict, unordered
-        batch.answering = predict or score or n_proba > 0
+        batch.shared, batch.notes, batch.unordered = rows.shared, predict, unordered
+        batch.predicts = predict or score or n_proba > 0
         batch.bind(
             values=np.ascontiguousarray(rows.values, np.float64),
             columns=np.ascontiguousarray(rows.columns, np.int64),
@@ -97,7 +100,7 @@ class RowLearner(EventLearner):
             codes=predicted,
             scores=scores,
             proba=proba,
-            apart=apart,
+            memory_rows=memory_rows,
             memories=memories,
         )
         self._run_batch(batch)

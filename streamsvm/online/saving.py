@@ -39,7 +39,10 @@ class SavedLearner(RowLearner):
     """A learner that can be saved and copied, adopts models, and shares its schema."""
 
     blocks: list[NDArray[np.uint64]]
-    """The memory as 8-byte words, see `State.blocks`; a learner that grows gets another one."""
+    """The memory as 8-byte words, see `State.blocks`.
+
+    A learner that grows gets another memory.
+    """
 
     def _use(self, state: State) -> None:
         super()._use(state)
@@ -47,7 +50,9 @@ class SavedLearner(RowLearner):
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the learner as a JSON header and arrays, from which `from_state` continues bit for bit.
+        """Return the learner as a JSON header and arrays.
+
+        A learner restored by `from_state` continues bit for bit.
 
         Raises
         ------
@@ -225,7 +230,7 @@ class SavedLearner(RowLearner):
         notices
             The warnings given so far, shared by all learners.
         """
-        self._make_room(scaling.ROOM)  # the memory may be replaced by that of a learner with more events
+        self._make_room(scaling.ROOM)  # another learner's memory, with more events, may replace this one
         content = json.loads(data)
         self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
         self._space.said = notices
@@ -238,19 +243,19 @@ class SavedLearner(RowLearner):
         return self
 
     def check_buffer(self) -> None:
-        """Check the memory after it was replaced, and update what is derived from it.
+        """Check the memory after it was replaced, and update derived values.
 
         Raises
         ------
         ArchiveError
-            If no stream can have left it.
+            If no stream can lead to this memory.
         """
         self._accept(self._state)
 
     def counts(self) -> bytes:
-        """Return the counters that are not in memory: refused columns, many classes, and watched names.
+        """Return the counters that are not in the memory.
 
-        A watched name is given by its first column.
+        These count refused columns, classes, and strings of watched names. A watched name is given by its first column.
         """
         space = self._space
         if not (space.texts.watched or space.n_refused or self.labels.many_at):
@@ -313,7 +318,7 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
 
 
 def check_ranks(rows: State, by: State) -> None:
-    """Refuse recent values of an archive that contradict the statistics of their columns."""
+    """Refuse recent values of an archive that contradict their columns' statistics."""
     n, width = rows.ranks.shape
     if not rows.ranks.size:
         return

@@ -43,7 +43,7 @@ def new_rows(
     window, spacing
         Size of the window of "rank" or "decayed" scaling, and the stride at which values enter a window of ranks.
     by_others
-        Whether the statistics are those of another memory; then none are allocated.
+        Whether another memory has the statistics; then none are allocated here.
     room
         Number of events after which the memory must grow.
     """
@@ -157,7 +157,7 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
     return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
 
 
-def even_units(given: Scaler) -> Floats | None:
+def balancing_units(given: Scaler) -> Floats | None:
     """Return units in which columns have equal weight and rows mean squared norm 1.
 
     None if the model has no statistics of its columns.

@@ -18,7 +18,7 @@ from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base, calibration
 from streamsvm.online.saving import check_bounds
-from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
+from streamsvm.online.scaling import SCALINGS, balancing_units, new_rows, without_units
 from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
 
@@ -189,18 +189,21 @@ class CPMClassifier(base.OnlineClassifier):
         check_bounds("class fields", begun["scale"], kernels.SMALLEST, 1.0)
         check_bounds("class fields", begun["next_count"], 1e-300, 1e300)
 
-    # What it knows -----------------------------------------------------------------------------------------------
+    # Inspection --------------------------------------------------------------------------------------------------
 
     def _own_temperature(self) -> float:
         """Return the inverse temperature of the probabilities, apart from label noise."""
         noise = self._state.calibration
-        return float(self._state.inverse_temperature) * (float(noise.sharpness) if self.noise else 1.0)
+        return float(self._state.inverse_temperature) * (float(noise.inverse_temperature) if self.noise else 1.0)
 
     # Plain arrays ------------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> Polytopes:
-        """The current polytopes as plain arrays, with their scaling and without column units."""
+        """The current polytopes as plain arrays with their scaler.
+
+        The scaler has no units of columns.
+        """
         model = self._held_model()
         return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
 
@@ -238,7 +241,7 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
             raise ParameterError("n_faces", f"is {self.n_faces}, the model has {n_faces}")
-        scaler = self._scaler_for(model.scaler, even_units(model.scaler))
+        scaler = self._scaler_for(model.scaler, balancing_units(model.scaler))
         model = model if scaler is model.scaler else model.scaled_by(scaler)
         self._check_adopted(scaler, model.classes)
         self._reset()
@@ -254,7 +257,10 @@ class CPMClassifier(base.OnlineClassifier):
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 
     def _take_faces(self, codes: Ints, faces: Floats, biases: Floats) -> None:
-        """Replace the faces of some classes, in stored units, and set the final step size."""
+        """Replace the faces of some classes, and set their final step size.
+
+        Faces and biases are in the units of the stored weights.
+        """
         state, d = self._state, faces.shape[2]
         weights = state.split("weights")
         weights[:, codes] = 0.0

@@ -67,13 +67,13 @@ def count_face(state, c, face, n, n_log_n, total, log_total):
 @kernel
 def rescale_counts(state, c, unit):
     """Divide all counts of a class by `unit`; only their ratios matter."""
-    k, own, total, s = state.n_faces, state.classes[c], 0.0, 0.0
+    k, own, total, n_log_n = state.n_faces, state.classes[c], 0.0, 0.0
     for i in range(c * k, (c + 1) * k):
         state.counts[i] /= unit
         state.n_log_n[i] = xlogx(state.counts[i])
         total += state.counts[i]
-        s += state.n_log_n[i]
-    own.count, own.log_count, own.n_log_n = total, math.log(total), s
+        n_log_n += state.n_log_n[i]
+    own.count, own.log_count, own.n_log_n = total, math.log(total), n_log_n
     own.next_count /= unit
 
 

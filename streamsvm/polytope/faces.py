@@ -1,4 +1,4 @@
-"""Scores and updates of all faces at once, over the pairs of an event."""
+"""Scores and updates of all faces, from the pairs of an event."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def dot_faces(weights, n_faces, rows, values, m, out):
 
 @inlined
 def dot_lanes(weights, starts, rows, values, m, out):
-    """`dot_faces` for LANES faces from each of three starts, which may overlap; sums stay in registers."""
+    """Implement `dot_faces` for LANES faces from each of three starts.
+
+    The ranges of faces may overlap. The sums stay in registers.
+    """
     a, b, c = starts
     j, x = uint(rows[0]), values[0]
     first = x * lanes_at(weights, (j, a))

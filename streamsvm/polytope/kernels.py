@@ -19,7 +19,7 @@ from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row, follow
+from streamsvm.features.scaler import MOST_EVENTS, SCALER, call_back, current_row
 from streamsvm.online import driver
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.online.calibration import (
@@ -240,13 +240,13 @@ def run_event(address):
     rows = state.rows
     event_rows, values = current_row(rows)
     m, label = rows.n_pairs, rows.label
-    if rows.answering:
+    if rows.predicts:
         best = predict(state, event_rows, values, m)
         rows.best, rows.n_shares = best, state.n_classes
-        if best >= 0 and rows.telling:
+        if best >= 0 and rows.needs_proba:
             find_proba(state)
-        if rows.following:
-            follow(rows, label, rows.at)
+        if rows.calls_back:
+            call_back(rows, label, rows.at)
         if label >= 0 and calibrates(state, label):
             calibrate(state, label)
     elif label >= 0:

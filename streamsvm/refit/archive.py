@@ -1,4 +1,4 @@
-"""Settings of refits as text and as JSON values, and archives of tasks and models."""
+"""Settings of refits as text and JSON values, and archives of tasks and models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS: dict[str, type[Any]] = {
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
-def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
+def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
     """Return a state without the window that is being solved, for viewers."""
     kept = {name: value for name, value in header.items() if name != "job"}
     return kept, {name: array for name, array in arrays.items() if not name.startswith("job.")}
@@ -52,7 +52,9 @@ def encode_settings(settings: Any) -> Any:
 
 
 def decode_settings(content: Any) -> Any:
-    """Return the settings from `encode_settings`; only triggers, windows and River's drift detectors are created.
+    """Return the settings from `encode_settings`.
+
+    Only triggers, windows and River's drift detectors are created.
 
     Raises
     ------
@@ -148,7 +150,10 @@ def task_of(state: State, previous: Any, n_classes: int) -> Task:
 
 
 def member_state(member: Member) -> State:
-    """Return the state of a refitted model; a foreign model is stored as its training data."""
+    """Return the state of a refitted model.
+
+    The state of a foreign model is its training data.
+    """
     if member.task is None:
         return member.state()
     return nested({"task": task_state(member.task)}, {"number": member.number})
@@ -265,7 +270,10 @@ def window_of(text: str) -> Window:
 
 
 def _parsed(text: str, of_number: str, kinds: Mapping[str, Any]) -> Any:
-    """Return settings from their name and values, separated by colons; a number is a value of `of_number`."""
+    """Return settings from a name and values, separated by colons.
+
+    A number without a name is a value of the kind `of_number`.
+    """
     name, *values = text.split(":")
     if name not in kinds:
         if not name.strip().lstrip("-").replace("_", "").isdecimal():

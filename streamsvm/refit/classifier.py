@@ -94,7 +94,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
     refits : list of dict
         The last 100 refits. Each has its `number`, the labelled `event` of its start, the event at which its model
         `entered`, and the number of `events` in its window. Further keys are `solver`, `settings`, their `score` on the
-        newer part of the window, `seconds`, `outcome`, and the current `share` of its model in the vote.
+        newer part of the window, `seconds`, and `outcome`. `share` is the current share of its model in the vote.
 
     Examples
     --------
@@ -168,7 +168,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return self._model.notices + failed
 
     def leaders(self) -> list[dict[str, Any]]:
-        """Return the learner's heads and the refitted models, by weight, as in `StreamSVMClassifier.leaders`."""
+        """Return the learner's heads and the refitted models, by weight.
+
+        See `StreamSVMClassifier.leaders` for the keys.
+        """
         (own, *others), name = self._refits.vote.standing(), self._refits.solver_name
         own["member"] = type(self._model).__name__
         heads = getattr(self._model, "leaders", lambda: [{**own, "head": "", "weight": 1.0}])()
@@ -193,7 +196,14 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return [note | {"share": shares.get(note["number"], 0.0)} for note in self._refits.notes]
 
     def refit_totals(self) -> dict[str, Any]:
-        """Return totals of refits: numbers by `outcomes`, `seconds`, and the `share` of the vote of their models."""
+        """Return totals of refits.
+
+        Returns
+        -------
+        dict
+            `outcomes` has the number of refits by outcome, `seconds` their total duration, and `share` the share of
+            their models in the vote.
+        """
         return self._refits.totals()
 
     @property
@@ -203,10 +213,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @locked
     def refit_now(self) -> None:
-        """Start a refit after the next labelled event, or later if the trigger `OnDemand` gathers events first.
+        """Start a refit after the next labelled event.
 
-        If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
-        events.
+        With the trigger `OnDemand(gather)`, it starts after `gather` events. If the trigger is not `Every`, `Growing`
+        or `OnDemand`, the refit starts at the next multiple of 64 labelled events.
         """
         self._refits.ask()
 
@@ -240,7 +250,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             row = learner.load_event(x) if code is not None and w == 1.0 else None
             if code is None or row is None or not self._learn_loaded(row, code, moment):
                 self._learn_rows(self.encode_labelled([x], [y], [w], np.array([moment])), predict=False)
-                learner.look_for_fast_path(x)
+                learner.find_fast_path(x)
 
     def _learn_loaded(self, row: Floats, code: int, time: float) -> bool:
         """Learn the event that the learner has loaded; return False if it cannot be used."""
@@ -277,7 +287,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             return self._model.labels.answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each learned label, 0 to 1; empty before anything is learned.
+        """Predict the probability of each learned label.
 
         Parameters
         ----------
@@ -285,6 +295,11 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             Features by name.
         kwargs
             Ignored.
+
+        Returns
+        -------
+        dict
+            Probability by label, 0 to 1; empty before anything has been learned.
 
         Raises
         ------
@@ -298,7 +313,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
             return dict(zip(self.classes_, proba.tolist(), strict=False))
 
     def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
-        """Return the most probable class of an event and the probabilities of all classes."""
+        """Return the most probable class of an event and all probabilities."""
         learner = self._model
         row = learner.load_event(x)
         if row is not None and (proba := learner.predict_loaded()) is not None:
@@ -310,10 +325,10 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return the whole state as a JSON header and arrays; `from_state` continues from it bit for bit.
+        """Return the whole state as a JSON header and arrays.
 
-        During a refit, its window is stored, and the refit starts again after loading. A model from another package is
-        stored as the window to which it was fitted.
+        A classifier restored by `from_state` continues bit for bit. During a refit, its window is stored, and the refit
+        starts again after loading. A model from another package is stored as the window to which it was fitted.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Progress of a single trigger in a stream, and River's drift detectors as class, parameters and errors."""
+"""Progress of single triggers in a stream, and settings of drift detectors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 # Events after which a detector restarts at the latest, because loading an archive repeats them.
 RENEWED_AFTER = 100_000
-# Every detector is tried on at least this many errors, so that wrong parameters fail at once.
+# Every detector is tried on at least this many errors, so that wrong parameters fail before the stream starts.
 _TRIAL = 64
 # Detectors of a decreasing mean, which get hits instead of errors.
 _OF_HITS = ("FHDDM",)
 NEVER = sys.maxsize
-"""Number of events until a trigger is due that something else decides."""
+"""Number of events until a trigger that does not count events is due."""
 
 
 def _detectors() -> dict[str, Any]:
@@ -96,7 +96,10 @@ class DetectorSpec:
         return self
 
     def _check_number(self, name: str, value: Any) -> int:
-        """Refuse a number out of range, which not all detectors check. Return it if it is a count, else 0."""
+        """Refuse a number out of range, and return it if it is a count, else 0.
+
+        Not all detectors of River check their parameters.
+        """
         own = signature(_detectors()[self.name]).parameters.get(name)
         if own is None or name == "seed" or isinstance(value, bool) or not isinstance(value, Real):
             return 0
@@ -149,7 +152,7 @@ class RunningDetector:
         return int(self._detector.width)
 
     def update(self, error: bool) -> bool:
-        """Add the error (true or false) of the next prediction; return whether it raises an alarm."""
+        """Add the error of the next prediction, and return whether it raises an alarm."""
         if self.alarmed or len(self._errors) == self._most:
             self._restart()
         self._errors.append(error)
@@ -174,7 +177,10 @@ class RunningDetector:
 
 
 class TriggerEvent(Enum):
-    """Effect of an event. All intervals restart at a cut and at a refit, whichever trigger fired."""
+    """Effect of an event.
+
+    All intervals restart at a cut and at a refit, whichever trigger fired.
+    """
 
     NOTHING = "nothing"
     CUT = "cut"  # a detector raised an alarm: earlier events leave the window, and growing intervals are short again
@@ -201,7 +207,10 @@ class Progress:
         self.restart(TriggerEvent.CUT)
 
     def due(self, times: NDArray[np.float64]) -> int:
-        """Return the index of the first event at which the trigger is due; not below the number of events if none."""
+        """Return the index of the first event at which the trigger is due.
+
+        Without such an event, the index is at least the number of events.
+        """
         if self.left is not None:
             return max(self.left, 1) - 1
         if self._trigger.period == math.inf:
@@ -221,7 +230,7 @@ class Progress:
             self.latest = float(np.fmax.reduce(times[np.isfinite(times)], initial=self.latest))
 
     def _start(self, times: NDArray[np.float64]) -> float:
-        """Return the start of the interval: the first event time, unless the interval has started."""
+        """Return the start of the interval, which may be the first of these times."""
         timed = times[np.isfinite(times)]
         return float(timed[0]) if math.isnan(self.begun) and len(timed) else self.begun
 

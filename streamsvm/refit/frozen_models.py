@@ -1,4 +1,4 @@
-"""Evaluation of fitted models on raw rows: hyperplanes, Gaussian expansions and boosted trees.
+"""Evaluation of hyperplanes, Gaussian expansions and boosted trees on raw rows.
 
 A query consists of rows. A model writes the probabilities of all classes, the softmax of its scores, for the rows
 marked in the query. Hyperplanes and expansions use (x - shift) * scale, clipped to [-limit, limit]; a missing value
@@ -8,8 +8,8 @@ other rows.
 Trees are evaluated in one of two ways. Trees of many columns or leaves are walked level by level. Otherwise the leaves
 of a tree are the bits of a mask, from left to right. A value beyond the threshold of a node removes the leaves to the
 left of it, and the exit leaf is the first that remains. Each column has one mask per interval between its thresholds,
-over all trees, so a row costs one search and one conjunction per column, whatever the depth. With few columns this is
-1.1 to 5 times as fast.
+over all trees. A row therefore costs one search and one conjunction per column, whatever the depth. With few columns
+this is 1.1 to 5 times as fast.
 
 Notes
 -----
@@ -139,7 +139,7 @@ MASKED_TREES = Schema(
 
 @inlined
 def begins(state, query, i):
-    """Set the scores to their initial values; return whether row i is to be evaluated."""
+    """Initialise the scores, and return whether row i is to be evaluated."""
     for c in range(state.scores.size):
         state.scores[c] = state.start[c]
     return query.asked[i] != 0
@@ -156,7 +156,7 @@ def write_proba(state, query, i):
     """Write the probabilities of row i, the softmax of the scores."""
     scores, terms, codes, proba = state.scores, state.terms, state.codes, query.proba[query.member, i]
     n = codes.size
-    total = softmax_terms(scores, 0, n, 1.0, terms, 0)
+    total = softmax_terms(scores, 0, n, terms, 0)
     scale_terms(terms, 0, n, 1.0 / total)
     for c in range(proba.size):
         proba[c] = 0.0
@@ -291,7 +291,7 @@ def build_masks(masks, at, is_first, begins, ends):
 
 @inlined
 def n_below(thresholds, first, end, x):
-    """Return the position after the last threshold below a value; thresholds are in ascending order."""
+    """Return the position after the last of the ascending thresholds below a value."""
     n = end - first
     while n > 0:
         half = (n + 1) >> 1

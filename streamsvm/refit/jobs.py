@@ -1,4 +1,4 @@
-"""Background jobs that solve one window at a time, in a thread or a separate process."""
+"""Background jobs that solve a window each, in a separate process or a thread."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class Job:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
         self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
-        self._ownership = threading.RLock()  # garbage collection may give up the job in its own thread
+        # Reentrant, because garbage collection may give up the job in the thread that holds the lock.
+        self._ownership = threading.RLock()
         _jobs.add(self)  # waited for at the end of the program
         _thread.start_new_thread(self._run, ())  # unlike `Thread.start` this does not wait for the thread
 
@@ -96,7 +97,10 @@ class Job:
             self._over.set()
 
     def _solve(self, task: Task) -> Solution:
-        """Solve in a process, because solvers hold the interpreter's lock, or in this thread where that fails."""
+        """Solve in a process, or in this thread if no process can be used.
+
+        Solvers hold the GIL, which would stop the stream.
+        """
         if _can_be_sent(self._solver) and not _refused.is_set():
             try:
                 return self._solve_elsewhere(task)
@@ -154,7 +158,10 @@ class Job:
         return self._found
 
     def _is_over_within(self, timeout: float | None) -> bool:
-        """Return whether the job ends within `timeout` seconds, not counting the start of its process."""
+        """Return whether the job ends within `timeout` seconds.
+
+        The start of its process does not count.
+        """
         patience = PATIENCE_S if timeout is None else min(timeout, PATIENCE_S)
         if self._over.wait(patience):
             return True
@@ -192,7 +199,10 @@ class JobHandle:
 
 
 def _can_be_sent(solver: Solver) -> bool:
-    """Return whether another process can unpickle a solver, which it cannot if its class is defined in `__main__`."""
+    """Return whether another process can unpickle a solver.
+
+    It cannot if the class of the solver is defined in `__main__`.
+    """
     try:
         return b"__main__" not in pickle.dumps(solver, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -278,7 +288,7 @@ _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 _ending = threading.Event()
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     """Reset, in a forked child, what belongs to the threads of the parent."""
     global _turn
     _turn = threading.Lock()
@@ -288,12 +298,15 @@ def _start_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @atexit.register
 def _end() -> None:
-    """Wait for all jobs, because the interpreter aborts if it exits during compiled code in another thread."""
+    """Wait for all jobs at the end of the program.
+
+    The interpreter aborts if it exits while another thread runs compiled code.
+    """
     _ending.set()
     for worker in _workers:
         worker.end()
@@ -318,7 +331,10 @@ def get_ready(solver: Solver) -> None:
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write the import path, which the message may need, and the message, without a copy of its arrays."""
+    """Write a message without a copy of its arrays.
+
+    The import path precedes it, because unpickling may need it.
+    """
     buffers: list[pickle.PickleBuffer] = []
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     arrays = [buffer.raw() for buffer in buffers]  # a copy would hold the interpreter's lock
@@ -368,7 +384,7 @@ def _serve() -> None:
             found = error
         try:
             if isinstance(found, BaseException):
-                pickle.loads(pickle.dumps(found))  # many exceptions with own parameters can only be pickled
+                pickle.loads(pickle.dumps(found))  # many exceptions with parameters can be pickled, but not unpickled
             _write(answers, found)
         except Exception as error:
             _write(answers, RuntimeError(f"{found!r} cannot be sent: {error}"))

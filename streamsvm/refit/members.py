@@ -31,7 +31,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (LinearModel, KernelEx
 
 
 class Member:
-    """A refitted model that predicts probabilities of the learner's classes for raw rows.
+    """Refitted model that predicts the learner's classes for raw rows.
 
     Parameters
     ----------
@@ -95,14 +95,14 @@ class Member:
             proba[np.ix_(at, classes)] = self._proba(self._matrix(rows)[at])
 
     def _matrix(self, rows: EncodedRows) -> Any:
-        """Return rows in the form used for fitting: sparse, or dense with NaN for missing values."""
+        """Return rows in the form used for fitting, sparse or dense."""
         if self._is_wide:
             return csr_of(rows, self.n_columns)
         X = dense_of(rows, self.n_columns)
         return X if self._allows_nan else np.nan_to_num(X, copy=False)
 
     def _proba(self, X: Any) -> Floats:
-        """Return the probabilities of the foreign model, 0 for each row on which it fails."""
+        """Return the probabilities of the foreign model, 0 for rows on which it fails."""
         n, n_classes = X.shape[0], len(self.model.classes_)
         try:
             found = proba_of(self.model, X)
@@ -152,14 +152,20 @@ class Member:
 
 @cache
 def compiled(name: str) -> Any:
-    """Return a compiled entry point. Objects do not store it, because it refers to the compiler."""
+    """Return a compiled entry point.
+
+    Objects do not store it, because it has references to the compiler.
+    """
     entry = (frozen_models.ENTRY_POINTS | vote_kernels.ENTRY_POINTS)[name]
     prepare([entry])
     return entry.compile()
 
 
 def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
-    """Bind a query to rows and to memory for the results, shape (members, n, n_classes)."""
+    """Bind a query to rows and to memory for the results.
+
+    `proba` has shape (members, n, n_classes).
+    """
     state.shared, state.first, state.end = rows.shared, 0, len(rows)
     state.bind(
         values=np.ascontiguousarray(rows.values, np.float64),
@@ -171,7 +177,7 @@ def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Float
 
 
 def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]:
-    """Return the compiled state of a model, and the name of the entry point that evaluates it."""
+    """Return the compiled state of a model and the name of its entry point."""
     if isinstance(model, LinearModel):
         return _planes(model), "run_planes"
     if isinstance(model, KernelExpansion):
@@ -210,7 +216,10 @@ def _in_lanes(rows: Floats) -> NDArray[np.float32]:
 
 
 def _trees(model: Trees) -> State:
-    """Return the state of trees evaluated level by level: nodes by level over all trees, siblings adjacent."""
+    """Return the state of trees that are evaluated level by level.
+
+    Nodes are ordered by level over all trees, with siblings adjacent.
+    """
     levels, depths = _levels(model), np.zeros(len(model.roots), np.int64)
     for depth, (_, trees) in enumerate(levels):
         depths[trees] = depth
@@ -244,7 +253,7 @@ def _trees(model: Trees) -> State:
 
 
 def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the nodes of all trees by level, siblings adjacent, with the tree of each."""
+    """Return nodes and their trees by level over all trees, with siblings adjacent."""
     nodes, trees, levels = model.roots, np.arange(len(model.roots)), []
     while len(nodes):
         levels.append((nodes, trees))
@@ -255,7 +264,7 @@ def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
 
 
 def _masked_trees(model: Trees) -> tuple[State, str] | None:
-    """Return the state of trees evaluated by masks, or None if level-by-level evaluation is faster."""
+    """Return the state of trees evaluated by masks, or None if this is not faster."""
     left, right, n_trees = model.left, model.right, len(model.roots)
     inner_nodes = [nodes[left[nodes] >= 0] for nodes, _ in _levels(model)]
     # Leaves below each node: their number, and the first bit.

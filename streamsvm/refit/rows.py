@@ -1,4 +1,7 @@
-"""Methods of a classifier with refits: those of its learner, and rows, which models may enter the vote between."""
+"""Methods of a classifier with refits, on rows and by its learner.
+
+Models may enter the vote between the rows of a call.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class LearnerWrapper:
 
     @property
     def n_features_in_(self) -> int | None:
-        """Number of columns of the learned arrays, None without arrays; arrays of other widths are refused."""
+        """Number of columns of learned arrays, or None.
+
+        Arrays with another number of columns are refused. It is None if no arrays were learned.
+        """
         return self._model.n_features_in_
 
     @n_features_in_.setter
@@ -61,7 +67,7 @@ class LearnerWrapper:
 
     @property
     def memory_size(self) -> int:
-        """Number of values that the learner stores with a prediction, to learn its label late."""
+        """Number of integers stored per event at prediction to learn its label late."""
         return self._model.memory_size
 
     @property
@@ -103,14 +109,14 @@ class LearnerWrapper:
 
     @locked
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
-        """Return the support vectors of the learner nearest to an event; empty if it has none.
+        """Return the support vectors of the learner nearest to an event.
 
         Parameters
         ----------
         x
             Features by name.
         n
-            Greatest number of support vectors.
+            Maximum number of support vectors.
         """
         found = getattr(self._model, "nearest", None)
         return [] if found is None else found(x, n)
@@ -183,7 +189,10 @@ class RefitRows(LearnerWrapper, RowMethods):
     def _run_part(
         self, events: Events, predict: bool, n_proba: int, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats, Floats]:
-        """Predict and learn rows; return classes, their probabilities, all probabilities, and errors."""
+        """Predict and learn rows; return classes, scores, probabilities and errors.
+
+        Scores are the probabilities of the predicted classes.
+        """
         vote, labels = self._refits.vote, events.learned
         n_classes = n_proba if vote.is_empty else max(len(self.classes_), n_proba)
         found, scores, proba = self._model.run_rows(events, predict=predict, score=True, n_proba=n_classes, late=late)
@@ -194,7 +203,7 @@ class RefitRows(LearnerWrapper, RowMethods):
 
 
 def event_times(times: Any, labels: Any) -> Floats | None:
-    """Return event times in seconds, one per label, NaN if missing; None without times."""
+    """Return event times in seconds, NaN if missing, or None without times."""
     if times is None:
         return None
     if isinstance(times, np.ndarray) and times.dtype == np.float64 and not (np.abs(times) >= LATEST_S).any():

@@ -1,4 +1,4 @@
-"""Schedule of refits: when they start, what they solve, and when their models enter the vote."""
+"""Schedule of refits: their start, their window, and the entry of their models."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Refits:
         return n if self.vote.is_empty else min(n, MOST_ROWS)
 
     def ask(self) -> None:
-        """Solve the window as the trigger `OnDemand` says, else after the next labelled event or multiple of 64."""
+        """Request a refit, see `RefitClassifier.refit_now`."""
         self.take_singles()
         self._trigger.ask()
         self._look_ahead()
@@ -155,7 +155,7 @@ class Refits:
         return len(learned)
 
     def take_one(self, row: Floats, code: int, time: float, error: float) -> None:
-        """Store a labelled event with a value in each column, and start actions that are due."""
+        """Store a labelled event with a value in each column, and start due actions."""
         rows, codes, times, errors = self._singles
         if rows and len(rows[0]) != len(row):
             self.take_singles()
@@ -277,13 +277,16 @@ class Refits:
         return {model["member"].number: model["weight"] for model in models}
 
     def totals(self) -> dict[str, Any]:
-        """Return the numbers of refits by outcome, their seconds, and the share of the vote of their models."""
+        """Return totals of refits, see `RefitClassifier.refit_totals`."""
         return {"outcomes": dict(self._outcomes), "seconds": self._seconds, "share": sum(self.weights().values())}
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return header and arrays. A window that is being solved is stored, and solved again after loading."""
+        """Return header and arrays.
+
+        The window of a running refit is stored, and solved again after loading.
+        """
         self.take_singles()
         parts = {"window": self.window.state(), "vote": ({}, self.vote.state())}
         members = enumerate(self.vote.members, start=1)

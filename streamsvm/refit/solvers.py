@@ -1,8 +1,8 @@
-"""Solvers of windows: the batch solvers of this package, boosted trees, and any scikit-learn classifier.
+"""Solvers of windows: batch solvers, boosted trees, any scikit-learn classifier.
 
 A solver gets a `Task`, the rows of a window with class numbers. It returns a `Solution`: a model as plain arrays with
 its settings and score. Solvers by name choose their settings by fits to the older part of the window, scored on the
-newer part, and start the next search from the best ones. An instance of a classifier is cloned and fitted with its own
+newer part. The next search starts from the best settings. An instance of a classifier is cloned and fitted with its own
 settings; missing values are 0 unless it allows NaN.
 """
 
@@ -73,7 +73,10 @@ class _Searching:
         self.solve(Task(WindowRows(rows, codes, np.ones(64), np.full(64, np.nan), np.arange(64)), 1))
 
     def _climb(self, task: Task) -> tuple[dict[str, Any], float]:
-        """Return settings that no single change improves on the newer part of the window, and their score."""
+        """Return locally best settings on the newer part of the window, and their score.
+
+        No change of a single setting improves the score.
+        """
         best = dict(task.carried or self._first())
         older, newer = _parts(task)
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
@@ -204,7 +207,10 @@ class Bcd(_Planes):
 
 
 class Given:
-    """A scikit-learn classifier: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
+    """Solver that fits a given scikit-learn classifier.
+
+    The classifier needs `fit`, `classes_`, and `predict_proba` or `decision_function`.
+    """
 
     asks_relevance = False
 
@@ -292,14 +298,20 @@ def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
 
 
 def _weights(task: Task, by_relevance: bool) -> Floats:
-    """Return the weights of the columns in the kernel, with mean 1: equal, or by the learner's metric."""
+    """Return the weights of the columns in the kernel, with mean 1.
+
+    They are equal, or the relevances of the learner's metric.
+    """
     if not by_relevance or task.relevance is None:
         return np.ones(task.n_columns)
     return task.relevance * (task.n_columns / max(float(task.relevance.sum()), 1e-300))
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
-    """Fit on one thread, because the stream needs the others; pass weights only if they differ."""
+    """Fit on one thread, because the stream needs the others.
+
+    Weights are only passed if they differ, because some estimators accept none.
+    """
     from threadpoolctl import threadpool_limits
 
     from streamsvm.batch.threads import OneThread
@@ -328,7 +340,7 @@ def check_estimator(model: Any, X: Any, task: Task) -> None:
 
 
 def proba_of(model: Any, X: Any) -> Floats:
-    """Return probabilities of an estimator's classes for rows, or the softmax of its scores."""
+    """Return an estimator's probabilities, or the softmax of its scores."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X), np.float64)
     scores = np.asarray(model.decision_function(X), np.float64)
@@ -348,7 +360,7 @@ def allows_nan(estimator: Any) -> bool:
 
 
 def arrays_of(estimator: Any) -> Any:
-    """Return a fitted estimator as plain arrays if its kind is supported, else unchanged."""
+    """Convert a fitted estimator to plain arrays, or return it if this is impossible."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if isinstance(estimator, HistGradientBoostingClassifier):
@@ -359,7 +371,10 @@ def arrays_of(estimator: Any) -> Any:
 
 
 def trees_of(estimator: Any) -> Trees:
-    """Return the trees of a HistGradientBoostingClassifier; with two classes all belong to the second."""
+    """Return the trees of a HistGradientBoostingClassifier.
+
+    With two classes, all trees belong to the second class.
+    """
     if estimator.is_categorical_ is not None and estimator.is_categorical_.any():
         raise ValueError("trees with categorical features are not supported: remove `categorical_features`")
     iterations = estimator._predictors

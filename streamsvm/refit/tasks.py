@@ -1,4 +1,4 @@
-"""Rows of windows, in memory, as matrices and in archives, and the tasks of solvers."""
+"""Tasks of solvers, and rows of windows in memory, as matrices and in archives."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class WindowRows:
 
     @property
     def event_bytes(self) -> Ints:
-        """Memory of each event in bytes, column numbers included unless a row has the first columns."""
+        """Memory of each event in bytes.
+
+        It includes column numbers, unless a row has the first columns.
+        """
         rows, lengths = self.rows, np.diff(self.rows.indptr)
         if rows.shared:
             is_listed = np.full(len(self), rows.columns[-1:].sum() != len(rows.columns) - 1)
@@ -96,7 +99,10 @@ class WindowRows:
 
 
 def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
-    """Return the first columns of rows as an array of shape (n, n_columns), NaN if missing."""
+    """Return the first columns of rows as an array, NaN if missing.
+
+    The array has shape (n, n_columns).
+    """
     matrix, keep = np.full((len(rows), n_columns), np.nan), rows.columns < n_columns
     if rows.shared:
         matrix[:, rows.columns[keep]] = rows.values.reshape(len(rows), len(rows.columns))[:, keep]
@@ -107,7 +113,10 @@ def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
 
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
-    """Return the first columns of rows as a sparse array of shape (n, n_columns), without missing values."""
+    """Return the first columns of rows as a sparse array without missing values.
+
+    The array has shape (n, n_columns).
+    """
     import scipy.sparse  # only solvers of sparse windows need it
 
     columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
@@ -198,7 +207,7 @@ class Task:
     window
         Rows in order of arrival, with class numbers.
     n_columns
-        Number of columns that the learner knows.
+        Number of columns of the learner.
     relevance
         Relevance of each column in the learner's metric, shape (n_columns,); None without a metric.
     carried
@@ -246,7 +255,10 @@ def is_wide(task: Task) -> bool:
 
 
 def dense(task: Task) -> Floats:
-    """Return the rows as a matrix, NaN if missing. Columns without values are 0, because some solvers need a value."""
+    """Return the rows as a matrix, NaN if missing.
+
+    Columns without values are 0, because some solvers need a value.
+    """
     check_size(task)
     matrix = dense_of(task.window.rows, task.n_columns)
     matrix[:, np.isnan(matrix).all(axis=0)] = 0.0
@@ -264,9 +276,10 @@ def check_size(task: Task) -> None:
 
 
 def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
-    """Return the scaler and the rows, scaled by mean and deviation of each column; sparse rows are not centred.
+    """Return the scaler and the scaled rows.
 
-    With outliers, the robust statistics of running scaling are used instead.
+    Rows are scaled by mean and deviation of each column. Sparse rows are not centred. With outliers, the robust
+    statistics of running scaling are used instead.
     """
     d, robust = task.n_columns, _running_statistics(task)
     if is_wide(task):
@@ -292,7 +305,10 @@ def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
 
 
 def _running_statistics(task: Task) -> tuple[Floats, Floats] | None:
-    """Return the shifts and deviations of running scaling after the last row; None without outliers."""
+    """Return shifts and deviations of running scaling, or None without outliers.
+
+    They are the statistics after the last row.
+    """
     rows, d = task.window.rows, task.n_columns
     known = new_rows(max(d, int(rows.columns.max(initial=-1)) + 1), "standard")
     values, columns, indptr = (np.ascontiguousarray(a) for a in (rows.values, rows.columns, rows.indptr))

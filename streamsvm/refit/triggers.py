@@ -65,13 +65,14 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class Growing(Trigger):
-    """Fires after intervals of labelled events that grow by a factor f: `first`, f `first`, f² `first` …
+    """Fires after intervals of labelled events that grow by a factor.
 
-    Every refit lengthens the next interval, including refits on demand and those of other triggers.
+    The intervals are `first`, f `first`, f² `first` and so on with the factor f. Every refit lengthens the next
+    interval, including refits on demand and by other triggers.
 
     Assume that a refit of n events costs c n and that the window grows with the stream. All refits up to one of N
-    events then cost at most c N f / (f - 1): 3 times the last refit at f = 1.5, twice at f = 2. With a window of at
-    most w events, set `most` to bound the interval: an event then costs c w / `most`.
+    events then cost at most c N f / (f - 1). This is 3 times the last refit at f = 1.5, and twice at f = 2. With a
+    window of at most w events, set `most` to bound the interval: an event then costs c w / `most`.
 
     Parameters
     ----------
@@ -103,11 +104,11 @@ class Growing(Trigger):
 
 @dataclass(frozen=True)
 class EveryTime(Trigger):
-    """Fires when an amount of event time has passed since the last refit, or since the first event with a time.
+    """Fires when an amount of event time has passed since the last refit.
 
-    Time is the latest event time so far: late events and events without a time (NaN) do not advance it. A time far in
-    the future delays the next refit until the other events catch up. To refit sooner, combine with a count by
-    `FirstOf`.
+    The first interval starts at the first event with a time. Time is the latest event time so far: late events and
+    events without a time (NaN) do not advance it. A time far in the future delays the next refit until the other events
+    catch up. To refit sooner, combine with a count by `FirstOf`.
 
     Parameters
     ----------
@@ -130,7 +131,9 @@ class EveryTime(Trigger):
 
 @dataclass(frozen=True)
 class OnDemand(Trigger):
-    """Fires only on request, such as an alarm of a `streamsvm.monitor.FeatureMonitor`.
+    """Fires only on request.
+
+    An alarm of a `streamsvm.monitor.FeatureMonitor` can be such a request.
 
     Parameters
     ----------
@@ -155,11 +158,12 @@ class OnDemand(Trigger):
 
 @dataclass(frozen=True)
 class OnDrift(Trigger):
-    """Cuts the window at a drift alarm, and fires after a number of events of the new concept.
+    """Cuts the window at a drift alarm, and fires some events later.
 
-    Another alarm in between cuts the window and restarts the count. The detector receives the errors: 1 for a wrong
-    prediction, 0 for a right one. The detectors of `river.drift.binary` look for an increase of errors. ADWIN, KSWIN
-    and PageHinkley look for any change, so they also raise an alarm when a learner improves.
+    The refit uses `gather` events of the new concept. Another alarm in between cuts the window and restarts the count.
+    The detector receives the errors: 1 for a wrong prediction, 0 for a right one. The detectors of `river.drift.binary`
+    look for an increase of errors. ADWIN, KSWIN and PageHinkley look for any change, so they also raise an alarm when a
+    learner improves.
 
     Parameters
     ----------
@@ -242,7 +246,9 @@ class TriggerState:
         return 0 if self._asked else min(part.due(times) for part in self._parts)
 
     def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
-        """Process labelled events in order up to the first refit or cut. Call again with the rest.
+        """Process labelled events in order up to the first refit or cut.
+
+        Call it again with the rest of the events.
 
         Parameters
         ----------
@@ -269,7 +275,10 @@ class TriggerState:
         return Seen(n, event)
 
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
-        """Return the index of the event at which a detector raises an alarm; detectors do not get later events."""
+        """Return the index of the first event at which a detector raises an alarm.
+
+        Detectors do not get later events.
+        """
         if self._detectors:
             for i, error in enumerate((errors != 0.0).tolist()):
                 alarms = [detector.update(error) for detector in self._detectors]
@@ -278,12 +287,18 @@ class TriggerState:
         return None
 
     def due_in(self) -> int | None:
-        """Return the number of labelled events until the trigger fires; None if something else decides."""
+        """Return the number of labelled events until the trigger fires.
+
+        None if it does not follow from a count of events.
+        """
         due = self._due(np.empty(0))
         return None if due == NEVER else due + 1
 
     def ask(self) -> None:
-        """Fire at the next event (after one with a drift alarm), or after the number of events of `OnDemand`."""
+        """Fire at the next event, or after the `gather` events of `OnDemand`.
+
+        A drift alarm at the next event postpones the refit by one event.
+        """
         gathering = [part for part in self._parts if part.gathers]
         for part in gathering:
             part.left = part.gathers
@@ -294,7 +309,9 @@ class TriggerState:
         return {"asked": self._asked, "progress": [part.state() for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue, at the start of a stream, from a `state` of a trigger with the same settings.
+        """Continue from the `state` of a trigger with equal settings.
+
+        No event may have been processed before.
 
         Raises
         ------

@@ -53,14 +53,16 @@ class ModelVote:
         return bool(self._advantage[()] > kernels.MARGIN)
 
     def add(self, member: Member, n_classes: int) -> None:
-        """Add a model; without a free place it replaces the model with the least recent weight.
+        """Add a model.
+
+        Without a free place, it replaces the model with the smallest recent weight.
 
         Parameters
         ----------
         member
             The model.
         n_classes
-            Number of classes that the learner knows.
+            Number of classes of the learner.
         """
         self._grow(n_classes)
         k = compiled("add_member")(self._state, n_classes)
@@ -146,9 +148,9 @@ class ModelVote:
             self._use(state)
 
     def standing(self) -> list[dict[str, Any]]:
-        """Return recent accuracy, share of the vote, and activity of the learner (first) and of each model.
+        """Return accuracy, weight and activity of the learner and of each model.
 
-        The accuracy of the learner is None until the first vote.
+        The learner is first. Accuracies are recent. The accuracy of the learner is None until the first vote.
         """
         state, places = self._state, self._state.members
         weights = np.where(places.active > 0, places.weight, 0.0)

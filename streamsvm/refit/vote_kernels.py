@@ -1,12 +1,13 @@
 """Vote of a learner and its refitted models by fixed share.
 
 Every member has a weight. Each label multiplies the weight by the probability that the member gave to the label, to the
-power `LEARNING_RATE`. A share `SHARE` of all weight is distributed evenly, so a model whose concept returns regains its
-weight within a few events. The learner is member 0. It predicts alone unless the vote was recently more accurate.
+power `LEARNING_RATE`. A share `SHARE` of all weight is distributed evenly. If the concept of a model returns, the model
+therefore regains its weight within a few events. The learner is member 0. It predicts alone unless the vote was
+recently more accurate.
 
 A member of little weight is inactive. Inactive members do not vote. They are evaluated on one labelled event in
 `SAMPLE`, to keep their weight up to date. The set of active members changes only when the number of labelled events is
-a multiple of `BLOCK`, so members can be evaluated on several rows at once.
+a multiple of `BLOCK`. Members can therefore be evaluated on several rows in one call.
 
 Notes
 -----
@@ -28,9 +29,9 @@ from streamsvm.refit.frozen_models import QUERY
 
 BLOCK = 64
 LEARNING_RATE, SHARE, LEAST_PROBABILITY, FIRST_WEIGHT = 0.4, 0.01, 0.01, math.exp(-6.0)
-# The vote is used if its recent accuracy exceeds that of the learner by the margin.
+# The vote is used if its recent accuracy exceeds the learner's accuracy by the margin.
 RATE, MARGIN = 0.0005, 0.001
-# Greatest number of active models: those with more weight than the even share, and new ones.
+# Maximum number of active models: those with more weight than the even share, and new ones.
 MOST_ACTIVE, LEAST_WEIGHT, FIRST_EVENTS, SAMPLE = 3, 1e-3, 512.0, 16
 # Accuracies and mean weights are averages over about this many events.
 ACCURACY_WINDOW, USE_WINDOW = 500.0, 10_000.0
@@ -91,7 +92,10 @@ def is_evaluated(state, k, seen, label):
 
 @kernel
 def mark_rows(state, votes, k, first, end):
-    """Mark the rows `first` to `end - 1` on which member k still has to be evaluated; return their number."""
+    """Mark rows `first` to `end - 1` on which member k must be evaluated.
+
+    Returns the number of marked rows.
+    """
     asked, seen, n = votes.query.asked, int(state.seen), 0
     for i in range(first, end):
         label = votes.labels[i]
@@ -111,7 +115,10 @@ def mark_answered(votes, k, first, end):
 
 @kernel
 def evaluate_models(state, votes, first):
-    """Evaluate the compiled models on the rows from `first` to the end of the block; return that end."""
+    """Evaluate the compiled models on the rows from `first` to the end of the block.
+
+    Returns the end of the block.
+    """
     query, end, left = votes.query, first, BLOCK - int(state.seen) % BLOCK
     while end < votes.labels.size and left > 0:
         left -= 1 if votes.labels[end] >= 0 else 0
@@ -128,7 +135,7 @@ def evaluate_models(state, votes, first):
 
 @inlined
 def combine(state, votes, i, n):
-    """Compute the weighted mean of the active members' probabilities of n classes for row i."""
+    """Compute the weighted mean of the active members' probabilities for row i."""
     members, vote, answers, total, n_active = state.members, state.vote, votes.query.proba, 0.0, 0
     for c in range(n):
         vote[c] = 0.0
@@ -193,7 +200,7 @@ def select_active(state):
 
 @kernel
 def vote_on_rows(state, votes, first, end):
-    """Predict the rows `first` to `end - 1`, on which the members were evaluated, and learn from their labels."""
+    """Predict the evaluated rows `first` to `end - 1`, and learn from their labels."""
     for i in range(first, end):
         label, n, best = votes.labels[i], state.n_classes, -1
         if n > 0:
@@ -214,7 +221,7 @@ def vote_on_rows(state, votes, first, end):
 
 @jit_holding_gil
 def begin_row(state, votes, row, learner, label):
-    """Evaluate the compiled models on a single row, unless it equals the previous row."""
+    """Evaluate the compiled models on a single row, if it differs from the last one."""
     query, is_same = votes.query, True
     for j in range(row.size):
         is_same = is_same and (query.values[j] == row[j] or (math.isnan(query.values[j]) and math.isnan(row[j])))
@@ -229,14 +236,17 @@ def begin_row(state, votes, row, learner, label):
 
 @jit_holding_gil
 def vote_on_row(state, votes):
-    """Predict a single row, on which the members were evaluated, and learn from its label; return the class."""
+    """Predict a single evaluated row, learn from its label, and return the class."""
     vote_on_rows(state, votes, 0, 1)
     return votes.codes[0]
 
 
 @jit_holding_gil
 def add_member(state, n_classes):
-    """Return a free place for a new model, or that of the model with the least mean weight."""
+    """Return a place for a new model.
+
+    Without a free place, it is the place of the model with the smallest mean weight.
+    """
     members, k = state.members, 1
     for other in range(2, members.size):
         if members[k].present > 0 and (members[other].present == 0 or members[other].use < members[k].use):

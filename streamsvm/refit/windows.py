@@ -1,8 +1,8 @@
 """Windows: the events of a stream for a solver.
 
 `Latest`, `Since` and `Adaptive` are settings; `begin` returns the memory. The memory is a list of immutable chunks with
-encoded and unscaled rows and class numbers, and the number of the latest events that it has. A snapshot copies the
-list. The oldest chunk may also contain events that have left.
+encoded and unscaled rows and class numbers. It also has the number of the latest events that it contains. A snapshot
+copies the list. The oldest chunk may also contain events that have left.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Since(Window):
 
 @dataclass(frozen=True)
 class Adaptive(Window):
-    """Latest n events, or fewer: older events leave when a detector finds that errors have increased.
+    """Latest n events, or fewer after an increase of errors.
+
+    Older events leave when a detector finds that errors have increased.
 
     The detector is River's `ADWIN`. After an alarm the window keeps as many events as the detector. A decrease of
     errors has no effect. The detector restarts after each alarm, and after a million errors at the latest.
@@ -249,7 +251,7 @@ class WindowMemory:
         self._trim()
 
     def _append(self, chunk: WindowRows) -> None:
-        """Add a chunk, merged with the last ones while these are smaller and the result is small."""
+        """Add a chunk, merged with the last ones while all are small."""
         while self._chunks and len(self._chunks[-1]) <= len(chunk) <= CHUNK_EVENTS // 2:
             if self._chunks[-1].rows.values.nbytes + chunk.rows.values.nbytes > CHUNK_BYTES:
                 break
@@ -259,7 +261,7 @@ class WindowMemory:
     # Events that leave -------------------------------------------------------------------------------------------
 
     def _trim(self) -> int:
-        """Drop the chunks whose events have left; return the number of events in the window."""
+        """Drop the chunks without events of the window; return the number of its events."""
         self._n, n_stored = min(self._n, self.settings.n), sum(map(len, self._chunks))
         if self.settings.seconds is not None and self._chunks:
             times = np.concatenate([chunk.times for chunk in self._chunks])
@@ -287,13 +289,13 @@ class WindowMemory:
         self._n = min(self._trim(), n)
 
     def _n_left_by(self, error: float) -> int | None:
-        """Update the detector; return the number of events to keep if errors have increased."""
+        """Update the detector; return the number of events to keep after an increase."""
         detector = self._detector
         assert detector is not None
         return detector.width if detector.update(bool(error > 0.0)) and detector.has_increased else None
 
     def held(self) -> Callable[[], WindowRows]:
-        """Return a function that copies the events now in the window, in order of arrival."""
+        """Return a function that copies the current events in order of arrival."""
         n, chunks = self._trim(), list(self._chunks)
         return lambda: _latest(chunks, n)
 

@@ -19,12 +19,12 @@ from streamsvm.decide.changes import (
     MOST_TOLD,
     Changes,
     Spread,
-    came,
     class_moved,
     has_moved,
     moved_relevance,
     moved_values,
     moved_votes,
+    new_classes,
 )
 from streamsvm.models.archive import decode_label, encode_label, real, whole
 from streamsvm.models.codec import State
@@ -225,7 +225,9 @@ class History:
 
     def _moved_classes(self, before: list[int], now: list[int]) -> list[str]:
         before = before + [0] * (len(now) - len(before))
-        told = came([label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old])
+        told = new_classes(
+            [label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old]
+        )
         since = [new - old for old, new in zip(before, now, strict=True)]
         if not sum(before) or sum(since) < LEAST_EVENTS:
             return told

@@ -66,7 +66,7 @@ def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -
         proba[:] = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
         [many], _ = costs.run(proba, np.full(1, -1), classes, follow=False)
         assert costs.decide_one(proba[0]) == many
-        costs.come(code)
+        costs.count_labels(code)
 
 
 @pytest.mark.parametrize(

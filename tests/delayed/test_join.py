@@ -44,7 +44,7 @@ class Echo:
         codes, scores = np.full(n, -1), np.full(n, np.nan)
         features = _dicts(asked.features, n)
         for i in range(n):
-            memory = None if asked.apart[i] == 0 else asked.memories[asked.apart[i] - 1]
+            memory = None if asked.memory_rows[i] == 0 else asked.memories[asked.memory_rows[i] - 1]
             if asked.predicted[i]:
                 codes[i], scores[i] = self.n_learned % 5, self.n_learned / 1e6
                 if memory is not None:

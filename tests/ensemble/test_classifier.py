@@ -230,10 +230,10 @@ def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
         model = StreamSVMClassifier(effort="low")
         model.learn_many(X[:300], y[:300])
         memory = np.zeros((1, model.memory_size), np.int64)
-        model.run_batch(X[300:], [None], memories=memory, apart=np.array([1]))
+        model.run_batch(X[300:], [None], memories=memory, memory_rows=np.array([1]))
         assert memory[0, LAGS] == 300
         memory[0, LAGS] = made
-        model.run_batch(X[300:], y[300:], memories=memory, apart=np.array([1]))
+        model.run_batch(X[300:], y[300:], memories=memory, memory_rows=np.array([1]))
         states.append(snapshot(model))
     assert states[0] == states[1]
 

@@ -18,16 +18,16 @@ allow_for_noise, find_softmax, learn_noise, learn_softmax, is_used = map(
 N = 3
 
 
-def fresh(sharpness=1.0, odds=calibration.FIRST_ODDS, others=1.0):
-    state = calibration.new_calibration(N + 1, calibration.MEMORY, calibration.HEARING)
-    state.sharpness, state.odds, state.others = sharpness, odds, others
+def fresh(exponent=1.0, odds=calibration.FIRST_ODDS, others=1.0):
+    state = calibration.new_calibration(N + 1, calibration.MEMORY, calibration.GAIN_WINDOW)
+    state.inverse_temperature, state.odds, state.others = exponent, odds, others
     return state
 
 
-def worth(p, sharpness, odds, others=1.0):
+def worth(p, exponent, odds, others=1.0):
     """The formula; the last class represents several."""
     count = np.array([1.0] * (N - 1) + [others])
-    sharp = count * (p / count) ** sharpness
+    sharp = count * (p / count) ** exponent
     noise = odds / (1.0 + odds)
     return (1.0 - noise) * sharp / sharp.sum() + noise * count / count.sum()
 
@@ -50,7 +50,7 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
     rng = np.random.default_rng(0)
     for label in range(N):
         p, state = rng.dirichlet(np.ones(N)), fresh(*np.exp(0.3 * rng.normal(size=2)))
-        logs = np.log([float(state.sharpness), float(state.odds)])
+        logs = np.log([float(state.inverse_temperature), float(state.odds)])
 
         def said(at, p=p):
             return np.log(worth(p, *np.exp(at)))
@@ -61,7 +61,7 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
         ask(state, p)
         learn_noise(state, N, label, p)
         step = np.linalg.solve(information, slopes[:, label]).clip(-calibration.MOST_STEP, calibration.MOST_STEP)
-        found = np.log([float(state.sharpness), float(state.odds)]) - logs
+        found = np.log([float(state.inverse_temperature), float(state.odds)]) - logs
         np.testing.assert_allclose(found, step, atol=1e-6)
 
 
@@ -79,7 +79,7 @@ def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         learn_softmax(one, scores, n_classes, beta, label)
         learn_noise(other, n_classes, label, p)
-        for number in ("sharpness", "odds", "of_sharpness", "of_odds", "of_both", "gain"):
+        for number in ("inverse_temperature", "odds", "of_temperature", "of_odds", "of_both", "gain"):
             assert getattr(one, number) == pytest.approx(getattr(other, number), rel=1e-3, abs=1e-5)
         used.append(bool(is_used(one)))
     assert set(used) == {False, True}

@@ -22,7 +22,7 @@ def learn_late(model, X, y, delay, cut=512, *, first=0, every=1, together=1):
     for start in range(0, len(order), cut):
         at, learns = map(np.array, zip(*order[start : start + cut], strict=True))
         labels = [y[i] if learned else None for i, learned in zip(at.tolist(), learns.tolist(), strict=True)]
-        codes, _ = model.run_batch(X[at], labels, memories=memories, apart=at + 1)
+        codes, _ = model.run_batch(X[at], labels, memories=memories, memory_rows=at + 1)
         predicted[at[~learns]] = codes[~learns]
     return predicted
 
@@ -55,7 +55,7 @@ def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come
     model, average = StreamSVMClassifier(members=("linear",)), np.zeros((1, 1))
     long_ago = np.zeros((1, model.memory_size), np.int64)  # predicted before anything was learned
     for i in range(len(X)):
-        model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, apart=np.array([1]))
+        model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, memory_rows=np.array([1]))
         state = model._state.parts["1"]
         # It starts from the weights of the last head.
         average = linear_head(state, 2) if state.n_averaged < 2 else average

@@ -67,8 +67,9 @@ class IndexedBCD(LinearClassifier):
     objective_
         The truncated objective, summed over one-vs-rest problems.
     certificate_
-        The duality gap: a bound on the distance of w from the optimum of the convex problem of the inliers, the rows
-        with L <= 1 + s. With s = inf the inliers are all rows. Otherwise the gap bounds the gain of a further round.
+        The duality gap of the convex problem of the inliers, which are the rows with L <= 1 + s. It bounds the distance
+        of w from the optimum. With s = inf the inliers are all rows. Otherwise the gap bounds the gain of a further
+        round.
     n_iter_
         Number of rounds on all rows.
     history_
@@ -214,7 +215,7 @@ class IndexedBCD(LinearClassifier):
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)
         n, d = rows.shape
-        memory = rows.lend(PER_ROW * n + 8.0 * BOUNDED_COPIES * (min(d, LARGEST_BOUNDED_SYSTEM) + 1) ** 2)
+        memory = rows.row_budget(PER_ROW * n + 8.0 * BOUNDED_COPIES * (min(d, LARGEST_BOUNDED_SYSTEM) + 1) ** 2)
         positives = self._positives()
         shape = len(positives), d
         start = self._start(shape)

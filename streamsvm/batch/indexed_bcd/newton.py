@@ -1,4 +1,4 @@
-"""Convex-concave rounds of Newton steps in the primal, and their start from a sample of the rows."""
+"""Convex-concave rounds of Newton steps in the primal, started from a sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM, conjugate_gra
 from streamsvm.batch.matrix import Floats, MemoryRows, Rows
 from streamsvm.batch.metric_forest import MetricForest
 
-# Smallest and largest factor by which eps decreases, and its final value.
+# Smallest and largest factor of a decrease of eps, and its final value.
 EPS_FACTOR, EPS_MOST, EPS_LAST = 0.25, 0.7, 1e-9
 # Smallest initial smoothing on a working set.
 EPS_WARM = 0.1
@@ -199,7 +199,7 @@ class Newton:
     ) -> Point:
         """Minimise a convex problem until the objective is below `enough` or optimal.
 
-        `fixed` is a constant part of the objective; `tol` is relative to the sum with it.
+        `fixed` is a constant part of the objective. `tol` is relative to the whole objective.
         """
         at = best = self.look(task, w)
         bound = -math.inf

@@ -1,4 +1,4 @@
-"""A binary problem, the pass over the rows that evaluates a hyperplane, and the rows near it."""
+"""Binary problem, with passes that evaluate a hyperplane and find rows near it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class WorkingSet:
             return
         self.n_rows += len(near)
         if self.is_of_use:
-            self.positions.append(_compact(start + near))
+            positions = start + near
+            self.positions.append(positions.astype(np.min_scalar_type(int(positions[-1]))))
             self.parts.append(matrix.rows(near).X)
         else:
             self.close()
@@ -55,10 +56,6 @@ class WorkingSet:
         """Discard all rows."""
         self.parts.clear()
         self.positions.clear()
-
-
-def _compact(positions: Ints) -> Ints:
-    return positions.astype(np.min_scalar_type(int(positions[-1])))
 
 
 # Rows processed at a time; their scores fit in the cache.

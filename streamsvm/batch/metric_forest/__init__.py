@@ -1,4 +1,4 @@
-"""Index of rows on disk, whose passes skip rows far from a hyperplane."""
+"""Index of rows on disk, with passes that skip rows far from a hyperplane."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The files of an index on disk.
 
 An index is a folder with two files. `rows.bin` holds blocks of rows: the leaves of the trees in order, then a uniform
-sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix (row starts as int64, columns,
-values), little-endian, with values in the smallest type that holds them. `index.svm` is an archive of streamsvm (see
-`streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "rows_bytes", and the arrays
-are
+sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix: row starts as int64, columns,
+values. All are little-endian. Values have the smallest type that holds them. `index.svm` is an archive of streamsvm
+(see `streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "rows_bytes", and the
+arrays are
 
     block_offset, block_rows, block_filled, block_kind, block_crc     per block: offset, number of rows and of values,
                                         number of the type in TYPES (negative: CSR), zlib's CRC-32
@@ -36,7 +36,7 @@ TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE = "rows.bin"
 # Minimum bytes of a block on disk, because small reads are slow.
 LEAF_BYTES = 256 << 10
-# Maximum bytes of adjacent blocks to read at once.
+# Maximum bytes of adjacent blocks in one read.
 READ_BYTES = 4 << 20
 
 

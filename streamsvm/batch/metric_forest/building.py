@@ -193,8 +193,8 @@ def build(
 ) -> None:
     """Build an index in a new folder, or leave nothing behind.
 
-    `header` has additional entries of the header, which may change while the batches are read. The other parameters are
-    those of `MetricForest.from_batches`.
+    `header` has additional entries of the header, which may change while the batches are read. See
+    `MetricForest.from_batches` for the other parameters.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
@@ -345,9 +345,9 @@ def grow(X: Any, leaf: int, rng: np.random.Generator) -> list[Ints]:
     """Split rows recursively by the nearest of WIDTH pivots.
 
     The distance is the angle between x and the line through the pivot, as in the quadratic embedding (x . p)^2 of Yen
-    et al. Pivots are random rows. A pivot that is nearest to too few rows is dropped. In this metric x
-    and -x are near. Therefore a part is also split by the sign of x . p if both sides are large enough, so that the
-    mean of a leaf represents its rows.
+    et al. Pivots are random rows. A pivot that is nearest to too few rows is dropped. In this metric x and -x are near,
+    but the mean of a leaf has to represent its rows. A part is therefore also split by the sign of x . p if both sides
+    are large enough.
 
     Returns
     -------

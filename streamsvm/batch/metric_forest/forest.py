@@ -35,7 +35,7 @@ FAR = 1e30
 
 
 class MetricForest(Rows):
-    """An index of rows on disk, whose passes skip rows far from a hyperplane.
+    """Index of rows on disk, with passes that skip rows far from a hyperplane.
 
     Rows are split at random into parts that fit in memory, and a metric tree divides each part into leaves. A leaf is
     one block, so the rows near a hyperplane are in few blocks. *Positions* number the rows in the order of the leaves.
@@ -59,8 +59,8 @@ class MetricForest(Rows):
     Notes
     -----
     The published search [1]_ descends the trees by the distance to boundaries between pivots, and ends when it has
-    found enough rows. A pass over this index skips the leaves that are certain to be beyond the range of the loss, by
-    |w . centroid + b| and the radius of the leaf.
+    found enough rows. A pass over this index skips the leaves that are certainly beyond the range of the loss. This
+    follows from |w . centroid + b| and the radius of the leaf.
 
     References
     ----------
@@ -128,7 +128,7 @@ class MetricForest(Rows):
         chosen = np.sort(rng.choice(m, min(n, m), replace=False))
         return self.sample_positions[chosen], self.blocks.take(self.shape[0] + chosen)
 
-    def lend(self, n_bytes: float) -> float:
+    def row_budget(self, n_bytes: float) -> float:
         needed = self._own_bytes + n_bytes + READ_COPIES * self.blocks.read_bytes
         if self.memory < needed + self.blocks.read_bytes:
             raise ParameterError(

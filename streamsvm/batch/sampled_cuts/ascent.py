@@ -1,8 +1,8 @@
 """Ascent on the dual of the whole problem, with all kernel values in memory.
 
-Each row has a weight for each label. A step moves weight from one label to another at two rows: the row with the
-largest gain alone, and the row with the largest gain given the first. This is second-order working set selection (Fan,
-Chen and Lin, 2005; without offset, Steinwart, Hush and Scovel, 2011).
+Each row has a weight for each label. A step moves weight from one label to another at two rows. The first has the
+largest gain alone, the second the largest gain given the first. This is second-order working set selection (Fan, Chen
+and Lin, 2005; without offset, Steinwart, Hush and Scovel, 2011).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def step_pair(dual, rows, i):
 
 @kernel
 def step_others(dual, rows, i, j):
-    """Take a step at some other rows whose gain is near that of row i."""
+    """Take a step at some other rows with gains near the gain of row i."""
     n = rows.high.size
     least, k, left = NEAR * rows.gains[i], i, MORE * len(dual.losses)
     for _ in range(n - 1):

@@ -132,7 +132,9 @@ class Cuts:
 
 
 def solve_dual(G: Floats, h: Floats, alpha: Floats, most: float, ridge: float, tol: float) -> float:
-    """Maximise h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most, by a primal active-set method.
+    """Solve the dual problem of the cuts by a primal active-set method.
+
+    Maximises h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ STRIP = 256
 def add(values, coefs, j, owner, out, first):
     """Add kernel values of vector j to the scores of its cut.
 
-    The values are those of the rows from `first` on.
+    The values belong to the rows from `first` on.
     """
     m = values.size
     for c in range(coefs.shape[1]):

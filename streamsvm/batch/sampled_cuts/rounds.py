@@ -47,7 +47,7 @@ class Population:
 HELD_OUT = 2000
 # Minimum number of rounds over which the loss of the average is compared.
 PATIENCE = 20
-# Minimum number of inactive cuts to drop at once.
+# Minimum number of inactive cuts to drop together.
 DROPPED = 8
 
 
@@ -107,7 +107,7 @@ class Rounds(ABC):
 
 
 class ConstantTime(Rounds):
-    """The constant-time algorithm, whose cuts use newly drawn rows.
+    """The constant-time algorithm, which draws new rows for each cut.
 
     Held-out rows estimate the loss of the average.
     """
@@ -163,8 +163,8 @@ class ConstantTime(Rounds):
     def _is_flat(self) -> bool:
         """Return whether the loss of the average has fallen by at most `tol` recently.
 
-        The comparison goes back by a quarter of the rounds, but at least PATIENCE rounds. Only rounds with a positive
-        loss of the cuts count, because the held-out loss may rise before.
+        It compares with the loss a quarter of the rounds ago, but at least PATIENCE rounds ago. Only rounds with a
+        positive loss of the cuts count, because the held-out loss may rise before.
         """
         s = len(self.losses)
         return s >= 2 * PATIENCE and self.losses[s - 1 - max(PATIENCE, s // 4)] - self.losses[-1] <= self.settings.tol

@@ -11,7 +11,7 @@ from streamsvm.batch.matrix import Floats, Matrix
 from streamsvm.batch.smoothed_newton import kernels
 from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, Problem, Step
 
-# Smallest factor by which eps decreases after a stage; larger with an l1 penalty, because the support changes with eps.
+# Smallest factor of the decrease of eps after a stage. Larger with an l1 penalty, because the support changes with eps.
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
 # Coefficients that change margins by at most HIDDEN * eps and HIDDEN_MOST may be zero in the unsmoothed solution.
 HIDDEN, HIDDEN_MOST = 30.0, 1e-3

@@ -124,7 +124,7 @@ class Problem:
             self.follow_margins()
 
     def follow_margins(self) -> None:
-        """Set the dual point to that of the current margins."""
+        """Compute the dual point of the current margins."""
         kernels.slopes(self.margins, self.shares)
 
     # Evaluation ------------------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ class Problem:
     def _working_set(self) -> Ints:
         """Select nonzero columns, and the zero columns with the largest excess gradient.
 
-        If there are too many for a Hessian, those that violate the optimality conditions most are selected.
+        If there are too many for a Hessian, the columns with the largest violations of the optimality conditions are
+        selected.
         """
         l1, is_active = self.penalties.l1, self.w != 0.0
         wrong = np.where(is_active, np.abs(self.g + l1 * np.sign(self.w)), np.abs(self.g) - l1)
@@ -241,7 +242,10 @@ class Problem:
         return t > 0.5 and -descent <= 2.0 * self.slack
 
     def _along(self, step: Step, dz: Floats, t: float) -> tuple[float, float, float]:
-        """Return the smoothed objective at t along a step, and its first two derivatives, which are one-sided."""
+        """Return the smoothed objective at t along a step, and two derivatives.
+
+        The derivatives are one-sided.
+        """
         penalties, (dw, db) = self.penalties, step
         value, slope, curvature = kernels.along(self.margins, dz, db, t)
         w = self.w + t * dw

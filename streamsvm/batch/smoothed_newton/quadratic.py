@@ -1,4 +1,7 @@
-"""Penalties of a linear model with their dual bound, and the quadratic model of the objective."""
+"""Penalties of a linear model, their dual bound, and a quadratic model.
+
+The quadratic model approximates the objective.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Penalties:
 
         The dual objective is sum(alpha) - |shrink(v, l1)|^2 / (2 l2) with v = sum(alpha y x). A bias needs
         balance = sum(alpha y) = 0. Scaling down the heavier class ensures this, and changes column j of v by at most
-        |balance| * peaks[j]. The bound is that of the best multiple of alpha.
+        |balance| * peaks[j]. The bound is the largest over all multiples of alpha.
         """
         size = np.abs(v)
         if self.intercept:

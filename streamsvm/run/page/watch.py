@@ -118,9 +118,9 @@ class CheckpointView(DashboardState):
 
         state = snapshot.states["model"]
         if state[0].get("job"):  # only the run solves an unfinished refit
-            from streamsvm.refit.archive import at_rest  # slow import
+            from streamsvm.refit.archive import without_running_refit  # slow import
 
-            state = at_rest(*state)
+            state = without_running_refit(*state)
         metrics, history = Metrics(), History()
         metrics.restore(snapshot.states["metrics"])
         history.restore(snapshot.states["history"])
