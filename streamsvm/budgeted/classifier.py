@@ -368,10 +368,7 @@ class BSGDClassifier(BudgetedMemory):
         self._take_vectors(model.vectors, model.coefs, model.biases)
 
     def _units(self, model: KernelExpansion) -> Floats | None:
-        """Return units of columns that make all relevances of a model equal.
-
-        None if the relevances are within the range of the metric.
-        """
+        """Return units of columns that equalise relevances beyond the metric's range."""
         positive = model.relevance > 0.0
         logs = np.log(model.relevance[positive])
         if self.metric == "fixed" or not ((logs < expansion.LEAST_THETA) | (logs > expansion.MOST_THETA)).any():

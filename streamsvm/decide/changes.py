@@ -91,6 +91,11 @@ class Changes:
             Names of the columns; None for all.
         most
             Maximum number of columns; None for all.
+
+        Returns
+        -------
+        dict of Spread
+            Statistics by column name.
         """
 
     @abstractmethod
@@ -106,19 +111,20 @@ class Changes:
         Reported are:
 
         - a share of a feature in the relevance that at least doubled or halved, if it is or was at least 5 %;
-
         - a mean of a feature that moved by at least half a standard deviation;
-
         - a standard deviation of a feature, or a frequency of a string or class, that at least doubled or halved;
-
         - new classes, and a new leading member;
-
         - label autocorrelation that became active or inactive.
 
         Parameters
         ----------
         since
             The result of `moment` at that time, or an earlier version of the classifier, such as a saved one.
+
+        Returns
+        -------
+        list of str
+            The changes, at most a few of each kind; empty if nothing changed.
 
         Raises
         ------

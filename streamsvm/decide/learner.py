@@ -36,6 +36,11 @@ class PredictsSets:
         ----------
         coverage, by_class
             As for `predict_set_one`.
+
+        Returns
+        -------
+        ConformalSets
+            The sets, which are shared by all calls with this coverage.
         """
         found = self._sets.get((coverage, by_class))
         if found is None:
@@ -79,6 +84,15 @@ class PredictsSets:
             For a feature that is infinite, or neither number nor string nor None, and for an invalid coverage.
         NotImplementedError
             If the classifier does not predict probabilities.
+
+        Examples
+        --------
+        >>> from streamsvm import CPMClassifier
+        >>> model = CPMClassifier()
+        >>> for i in range(100):
+        ...     model.learn_one({"a": float(i % 2)}, "odd" if i % 2 else "even")
+        >>> model.predict_set_one({"a": 1.0}, coverage=0.9)
+        {'odd'}
         """
         return self._predict_set(self._sets.get((coverage, by_class)) or self.label_sets(coverage, by_class), x, kwargs)
 

@@ -102,7 +102,7 @@ class OnlineClassifier(SavedLearner):
         )
 
     def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
-        """Return running statistics of columns, empty without scaling.
+        """Return running statistics of columns.
 
         Parameters
         ----------
@@ -110,6 +110,11 @@ class OnlineClassifier(SavedLearner):
             Names of columns; None for all.
         most
             Maximum number of columns, in order of appearance; None for all.
+
+        Returns
+        -------
+        dict of Spread
+            Statistics by column name; empty without scaling.
         """
         rows, space = self._rows, self._space
         found: dict[Hashable, Spread] = {}

@@ -113,7 +113,7 @@ class EventLearner(LearnerMemory):
             self._follow_space()
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """Predict the label of an event; None before anything has been learned.
+        """Predict the label of an event.
 
         Parameters
         ----------
@@ -121,6 +121,11 @@ class EventLearner(LearnerMemory):
             Features by name.
         kwargs
             Ignored; for compatibility with River.
+
+        Returns
+        -------
+        object or None
+            The most probable label; None before anything has been learned.
 
         Raises
         ------
@@ -159,6 +164,15 @@ class EventLearner(LearnerMemory):
         ------
         TypeError, ValueError
             For an infinite feature, or one that is not a number, string or None.
+
+        Examples
+        --------
+        >>> from streamsvm import CPMClassifier
+        >>> model = CPMClassifier()
+        >>> for i in range(100):
+        ...     model.learn_one({"a": float(i % 2)}, "odd" if i % 2 else "even")
+        >>> {label: round(p, 1) for label, p in model.predict_proba_one({"a": 1.0}).items()}
+        {'even': 0.0, 'odd': 1.0}
         """
         plain_length, pack, get, rows = self._fast
         if type(x) is dict and len(x) == plain_length:
@@ -236,6 +250,11 @@ class EventLearner(LearnerMemory):
         ----------
         x
             Features by name.
+
+        Returns
+        -------
+        Events
+            The encoded event.
         """
         return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)))
 

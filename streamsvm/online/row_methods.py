@@ -89,6 +89,11 @@ class RowMethods(PredictsSets):
             See `FeatureSpace.encode`.
         whole
             Whether these may be all rows of the stream.
+
+        Returns
+        -------
+        Events
+            The encoded rows with class numbers, weights and event times.
         """
 
     @abstractmethod
@@ -180,6 +185,14 @@ class RowMethods(PredictsSets):
         ------
         BadRows
             If rows cannot be used.
+
+        Examples
+        --------
+        >>> from streamsvm import CPMClassifier
+        >>> X, model = np.array([[0.0, 1.0], [1.0, 0.0]] * 50), CPMClassifier()
+        >>> model.learn_many(X, ["left", "right"] * 50)
+        >>> model.predict_many(X[:2]).tolist()
+        ['left', 'right']
         """
         codes, _, _ = self.run_rows(self.encode(X))
         return like(X, self.decode(codes))
@@ -192,6 +205,11 @@ class RowMethods(PredictsSets):
         ----------
         X
             n rows, as for `learn_many`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Probabilities over `classes_`.
         """
         return self.run_rows(self.encode(X), n_proba=self.n_classes)[2]
 
@@ -306,6 +324,14 @@ class RowMethods(PredictsSets):
         ------
         BadRows
             If rows cannot be used; nothing is learned then.
+
+        Examples
+        --------
+        >>> from streamsvm import CPMClassifier
+        >>> X, model = np.array([[0.0, 1.0], [1.0, 0.0]] * 50), CPMClassifier()
+        >>> labels, proba = model.test_then_train(X, ["left", "right"] * 50, proba=True)
+        >>> labels[-2:].tolist(), proba.shape
+        (['left', 'right'], (100, 2))
         """
         key = self._key_of_sets(coverage, by_class)
         events = self.encode_labelled(X, y, w, times, unlabelled=True)

@@ -54,6 +54,11 @@ class SavedLearner(RowLearner):
 
         A learner restored by `from_state` continues bit for bit.
 
+        Returns
+        -------
+        header, arrays
+            The content of an archive.
+
         Raises
         ------
         TypeError

@@ -266,14 +266,19 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         return True
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """Predict the most probable label; None before anything is learned.
+        """Predict the most probable label of an event.
 
         Parameters
         ----------
         x
             Features by name.
         kwargs
-            Ignored; River passes further values of an event.
+            Ignored; for compatibility with River.
+
+        Returns
+        -------
+        object or None
+            The most probable label; None before anything has been learned.
 
         Raises
         ------
@@ -329,6 +334,11 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
         A classifier restored by `from_state` continues bit for bit. During a refit, its window is stored, and the refit
         starts again after loading. A model from another package is stored as the window to which it was fitted.
+
+        Returns
+        -------
+        header, arrays
+            The content of an archive.
 
         Raises
         ------

@@ -109,7 +109,7 @@ class LearnerWrapper:
 
     @locked
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
-        """Return the support vectors of the learner nearest to an event.
+        """Return the learner's support vectors most similar to an event.
 
         Parameters
         ----------
@@ -117,6 +117,11 @@ class LearnerWrapper:
             Features by name.
         n
             Maximum number of support vectors.
+
+        Returns
+        -------
+        list of dict
+            See `StreamSVMClassifier.nearest`; empty if the learner has no support vectors.
         """
         found = getattr(self._model, "nearest", None)
         return [] if found is None else found(x, n)

@@ -73,10 +73,7 @@ class _Searching:
         self.solve(Task(WindowRows(rows, codes, np.ones(64), np.full(64, np.nan), np.arange(64)), 1))
 
     def _climb(self, task: Task) -> tuple[dict[str, Any], float]:
-        """Return locally best settings on the newer part of the window, and their score.
-
-        No change of a single setting improves the score.
-        """
+        """Return locally best settings on the newer part of the window, and their score."""
         best = dict(task.carried or self._first())
         older, newer = _parts(task)
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
