@@ -66,6 +66,7 @@ class Mark:
         return {partition: each.offset for partition, each in found.items()}
 
     def offsets_there(self) -> dict[int, Any]:
+        """Read offset and metadata of each partition that the group has committed."""
         if self._source is None:
             return {}
         # A new client each time, because an old one keeps asking the former coordinator of the group.
