@@ -239,7 +239,7 @@ class _Side:
         at_end = self._source.is_at_end
         self._is_idle = not len(batch) and not batch.rejected and at_end
         rest, self._after = self._progress.rest(batch)
-        self._take_in(rest.without(self._unfit(rest)))
+        self._take_in(rest.without(self._unjoinable(rest)))
 
     def _take_in(self, batch: Batch | None) -> None:
         self._batch, self._taken = batch, 0
@@ -249,7 +249,7 @@ class _Side:
             times = np.maximum(times, self._clock)
         self._all_times = np.maximum.accumulate(times)
 
-    def _unfit(self, batch: Batch) -> dict[int, str]:
+    def _unjoinable(self, batch: Batch) -> dict[int, str]:
         """Return why records cannot be joined, by row."""
         keys, bad = [None] * len(batch) if batch.keys is None else batch.keys, {}
         if _are_sound(keys) and (not self._labelled or _are_sound(batch.labels)):

@@ -258,11 +258,11 @@ class PrefetchSource(Source):
         """Fraction of the stream read so far."""
 
     @abstractmethod
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         """Continue reading at a position."""
 
     @abstractmethod
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         """Close all files."""
 
     def __iter__(self) -> Iterator[Batch]:
@@ -307,9 +307,9 @@ class PrefetchSource(Source):
 
     def seek(self, position: Position) -> None:
         """Move to a position, so that the next event is the first one after it."""
-        self._forget()
+        self._discard_prefetched()
         self._reading = None
-        self._go_to(position)
+        self._seek(position)
 
     def next_file(self, path: str) -> None:
         """Continue with the start of another file of the stream, with the types so far.
@@ -324,11 +324,11 @@ class PrefetchSource(Source):
         ConnectorError
             If the file does not suit, or the source reads one file only.
         """
-        self._forget()
+        self._discard_prefetched()
         self._reading = None
-        self._turn_to(path)
+        self._open_next(path)
 
-    def _turn_to(self, path: str) -> None:
+    def _open_next(self, path: str) -> None:
         raise ConnectorError(f"{self.name}: such files are read one at a time: give one SOURCE", "several")
 
     def recall(self, position: Position) -> None:
@@ -342,13 +342,13 @@ class PrefetchSource(Source):
 
     def close(self) -> None:
         """Close the files and stop the thread."""
-        self._forget()
+        self._discard_prefetched()
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
-        self._let_go()
+        self._close_files()
 
-    def _forget(self) -> None:
+    def _discard_prefetched(self) -> None:
         """Wait for the prefetched batch and discard it."""
         if self._following is not None:
             self._following.exception()

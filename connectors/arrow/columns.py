@@ -226,7 +226,7 @@ class ArrowRows(RowSource):
     def _mark(self) -> Position:
         return {"sha256": self._fingerprint}
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         row = int(position["row"])
         if position.get("sha256") != self._fingerprint or not 0 <= row <= self._total:
             raise ConnectorError(f"{self.name}: is not what was read before", "another")

@@ -39,8 +39,8 @@ class ParquetSource(ArrowRows):
         self._take_schema(self._file.schema_arrow, before)
         self._total, self._row = self._file.metadata.num_rows, 0
 
-    def _turn_to(self, path: str) -> None:
-        self._let_go()
+    def _open_next(self, path: str) -> None:
+        self._close_files()
         self.name = printable(path)
         self._open(path, self._columns)
 
@@ -89,7 +89,7 @@ class ParquetSource(ArrowRows):
         """Restore the types of columns."""
         self._columns.restore(position)
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._file.close()
 
 

@@ -79,11 +79,11 @@ class ParquetPartsSink(PartsSink):
         self._types, self._rows = dict(position["types"]), {}
         super().rewind(position)
 
-    def _there(self, part: Part) -> int:
+    def _durable_size(self, part: Part) -> int:
         exists = os.path.exists(part.unfinished)
         return int(self._pa.parquet.read_metadata(part.unfinished).num_rows) if exists else 0
 
-    def _cut(self, part: Part) -> None:
+    def _truncate(self, part: Part) -> None:
         table = self._pa.parquet.read_table(part.unfinished).slice(0, part.durable)
         self._rows[part.path] = HeldRows(table.schema.names)
         self._rows[part.path].add(table.to_pydict().values())

@@ -148,7 +148,7 @@ class ParquetSink(FileSink):
         """Make the names of parts durable."""
         sync_directory(self.name)
 
-    def _unmake(self) -> None:
+    def _remove_directory(self) -> None:
         """Remove the empty directory."""
         os.rmdir(self.name)
 
@@ -178,7 +178,7 @@ class ParquetSink(FileSink):
         if self._touched:
             self.flush()
         elif self._made:
-            self._unmake()
+            self._remove_directory()
             self._made = False
 
 

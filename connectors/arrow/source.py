@@ -154,12 +154,12 @@ class ArrowSource(ArrowRows):
         self._columns.check_types(schema, f"after row {self._row}")
         self._schema = schema
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         if self._is_read_once:
             what = "can be read only once; use a table or a lazy frame"
             raise ConnectorError(f"{self.name}: {what}", "not seekable")
-        super()._go_to(position)
+        super()._seek(position)
         self._held, self._parts = [], self._parts_from(self._row)
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._parts, self._held = iter(()), []

@@ -330,7 +330,7 @@ class TextColumns:
             if decided is not None:
                 self.types.setdefault(name, decided)
         if isinstance(cells, np.ndarray):
-            self._turn(name, (), len(cells))
+            self._first_mixed_row(name, (), len(cells))
             return {name: cells}
         kind = self.types.get(name)
         if kind == "time":
@@ -354,7 +354,7 @@ class TextColumns:
     def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
         found: Bad = {}
         column = self.numbers.read(name, cells, found)
-        turn = None if name in self._roles.types else self._turn(name, found, len(cells))
+        turn = None if name in self._roles.types else self._first_mixed_row(name, found, len(cells))
         for i, reason in found.items():
             if turn is None or i < turn:
                 bad.setdefault(i, reason)
@@ -371,7 +371,7 @@ class TextColumns:
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
         return np.concatenate([before, self._mixed(name, cells[turn:])])
 
-    def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
+    def _first_mixed_row(self, name: str, strays: Iterable[int], n: int) -> int | None:
         """Return the row from which a column is mixed, given the rows of its texts."""
         level, at = self.strays.pop(name, 0), 0
         for i in strays:

@@ -193,11 +193,11 @@ class Times:
         if isinstance(guess, str):
             if told not in (None, guess):
                 raise _RefusedError(_of_another(name, number, str(told), guess))
-            self._say(name, number)
+            self._log_once(name, number)
             return guess
         if told is not None and abs(number) > _GROWTH * guess:
             raise _RefusedError(_of_another(name, number, told, None))
-        self._say(name, number)
+        self._log_once(name, number)
         self.guesses[name] = max(guess, abs(number))
         return "ms"
 
@@ -230,7 +230,7 @@ class Times:
         self.guesses[name] = largest
         return unit
 
-    def _say(self, name: str, number: float) -> None:
+    def _log_once(self, name: str, number: float) -> None:
         """Log once how the numbers of a column are interpreted."""
         if name in self._said:
             return

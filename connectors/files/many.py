@@ -189,7 +189,7 @@ class ManyFilesSource(PrefetchSource):
     def _read_position(self) -> Position:
         return self._at
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         try:
             name, at, done = position["file"], position["at"], dict(position["read"])
         except (KeyError, TypeError, ValueError) as error:
@@ -236,6 +236,6 @@ class ManyFilesSource(PrefetchSource):
         """Features with declared values."""
         return () if self._inner is None else self._inner.categories
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         if self._inner is not None:
             self._inner.close()

@@ -172,7 +172,7 @@ def safe_name(servers: Sequence[str], topic: str) -> str:
 
 
 @contextlib.contextmanager
-def talking(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
+def convert_errors(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
     """Convert client errors to ConnectorError, or UnreachableError if transient."""
     from kafka.errors import KafkaError
 
@@ -302,7 +302,7 @@ class Brokers:
     def find_topic(self, client: Any, topic: str) -> tuple[Topic | None, str]:
         """Return a topic (None if it does not exist) and the cluster id."""
         found = describe_topic(client, self.name, topic)
-        with talking(self.name, "the cluster cannot be described"):
+        with convert_errors(self.name, "the cluster cannot be described"):
             return found, client.describe_cluster()["cluster_id"]
 
     def gone(self, topics: Iterable[str]) -> str | None:
@@ -338,7 +338,7 @@ def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
     """Describe a topic without creating it; return None if it does not exist."""
     from kafka.errors import for_code
 
-    with talking(name, "the topic cannot be described"):
+    with convert_errors(name, "the topic cannot be described"):
         found = client.describe_topics([topic])[0]
         kind = for_code(found["error_code"])
         if kind.__name__ == "UnknownTopicOrPartitionError":

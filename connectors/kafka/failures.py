@@ -81,7 +81,7 @@ class RetryTimeout:
         self._since: float | None = None
         self._say_at = self._pause = 0.0
 
-    def bear(self, error: UnreachableError, since: float | None = None) -> None:
+    def wait(self, error: UnreachableError, since: float | None = None) -> None:
         """Wait briefly before a retry; raise the error after the timeout.
 
         `since` is the time of the first failure if the caller has already waited.
@@ -99,7 +99,7 @@ class RetryTimeout:
             logger.warning("%s: no %s available; retrying%s", error, self._what, _so_far(waited))
         time.sleep(LOOK_S)
 
-    def reward(self, name: str) -> None:
+    def reset(self, name: str) -> None:
         """Reset the timeout after a success."""
         if self._since is not None:
             logger.warning("%s: a %s is available again; continuing", name, self._what)
@@ -112,7 +112,7 @@ class RetryTimeout:
             try:
                 return call()
             except UnreachableError as error:
-                self.bear(error)
+                self.wait(error)
 
 
 def _so_far(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.events import Position
-from connectors.kafka.clients import Brokers, talking
+from connectors.kafka.clients import Brokers, convert_errors
 from connectors.kafka.source import KafkaSource
 
 
@@ -72,7 +72,7 @@ class Mark:
         # A new client each time, because an old one keeps asking the former coordinator of the group.
         with (
             contextlib.closing(self._brokers.admin()) as client,
-            talking(self._brokers.name, f"the mark in group {self.group} cannot be read"),
+            convert_errors(self._brokers.name, f"the mark in group {self.group} cannot be read"),
         ):
             offsets = client.list_group_offsets({self.group: None})[self.group]
         return {tp.partition: found for tp, found in offsets.items() if tp.topic == self.topic and found.offset >= 0}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import ANSWER_S, Brokers, describe, logger, talking
+from connectors.kafka.clients import ANSWER_S, Brokers, convert_errors, describe, logger
 from connectors.kafka.failures import passes
 from connectors.kafka.producer import BackgroundCall
 
@@ -62,7 +62,7 @@ class Offsets:
 
     def ask(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
         """Query `beginning_offsets` or `end_offsets`."""
-        with talking(self.name, "the offsets of its partitions cannot be read"):
+        with convert_errors(self.name, "the offsets of its partitions cannot be read"):
             found = getattr(self._consumer, which)(list(map(self.tp, partitions)), timeout_ms=seconds * 1000)
         return {tp.partition: offset for tp, offset in found.items()}
 
@@ -76,7 +76,7 @@ class Offsets:
     def fetch(self, offsets: Mapping[int, int], keep: Sequence[int] = ()) -> None:
         """Fetch partitions from offsets, continue those in `keep`, and stop all others."""
         self._fetched = {*offsets, *keep}
-        with talking(self.name, "its partitions cannot be assigned"):
+        with convert_errors(self.name, "its partitions cannot be assigned"):
             self._consumer.assign([self.tp(partition) for partition in self.next if partition in self._fetched])
             for partition, offset in offsets.items():
                 self._consumer.seek(self.tp(partition), offset)
@@ -147,7 +147,7 @@ class Offsets:
 
     def reached(self, partition: int) -> int:
         """Return the position of the client in a partition."""
-        with talking(self.name, "its position cannot be read"):
+        with convert_errors(self.name, "its position cannot be read"):
             return int(self._consumer.position(self.tp(partition), timeout_ms=LIVE_ANSWER_S * 1000) or 0)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import Brokers, largest_record, logger, talking
+from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger
 from connectors.kafka.failures import passes_anew
 from connectors.outputs.results import json_bytes
 
@@ -94,16 +94,16 @@ _LOOK_S = 0.1  # between two looks at a batch
 _LEAVE_S = 60.0  # for the thread of an abandoned producer to end
 _OVERHEAD = 32  # bytes of a record in addition to its key and value
 _HEADER = 61  # bytes of a batch
-_UNBOUNDED = 1 << 30  # bytes of a batch: `stretches` has bounded it
+_UNBOUNDED = 1 << 30  # bytes of a batch: `split_by_size` has bounded it
 
 Keys = list[bytes | None]
 Values = list[bytes]
 
-Stretch = tuple[Any, Keys, Values, int]
+RecordRange = tuple[Any, Keys, Values, int]
 """A partition, keys and values of records that are one batch, and their time."""
 
 
-def stretches(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) -> Iterator[tuple[int, int]]:
+def split_by_size(keys: Sequence[bytes | None], values: Sequence[bytes], most: int) -> Iterator[tuple[int, int]]:
     """Split records into ranges of at most `most` bytes, each of at least one record."""
     start, size = 0, _HEADER
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -127,7 +127,7 @@ def can_queue(producer: Any) -> bool:
     )
 
 
-def queue(producer: Any, stretch: Stretch) -> Any:
+def queue(producer: Any, stretch: RecordRange) -> Any:
     """Queue records as one batch of the transaction; return the future of the batch.
 
     `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
@@ -212,7 +212,7 @@ class TransactionalProducer:
         self._failure: Exception | None = None  # error before the end of the transaction
         self._futures: list[Any] = []  # of its records
         try:
-            with talking(brokers.name, f"transactions as {identity} cannot be started", passes_anew):
+            with convert_errors(brokers.name, f"transactions as {identity} cannot be started", passes_anew):
                 self._producer.init_transactions()
         except BaseException:
             self.leave()
@@ -223,7 +223,7 @@ class TransactionalProducer:
         """Begin a transaction."""
         self._producer.begin_transaction()
 
-    def send(self, stretch: Stretch) -> None:
+    def send(self, stretch: RecordRange) -> None:
         """Send records in the open transaction; `commit` raises the error if this fails."""
         if self._failure is not None:
             return  # the whole transaction will be repeated

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import talking
+from connectors.kafka.clients import convert_errors
 from connectors.kafka.failures import RetryTimeout
 from connectors.kafka.offsets import Offsets
 
@@ -51,7 +51,7 @@ class TimeOrder:
     """
 
     def __init__(self, partitions: Collection[int], size: Callable[[Any], int] = lambda _: 1) -> None:
-        self._held = {partition: _Stretch(size) for partition in sorted(partitions)}
+        self._held = {partition: _PartitionBuffer(size) for partition in sorted(partitions)}
 
     def add(self, partition: int, records: Sequence[Any]) -> None:
         """Add the next records of a partition."""
@@ -62,13 +62,13 @@ class TimeOrder:
         """Return the total size of the buffered records of a partition."""
         return self._held[partition].size
 
-    def lacking(self) -> list[int]:
+    def empty_partitions(self) -> list[int]:
         """Return the partitions without buffered records."""
         return [partition for partition, stretch in self._held.items() if not stretch.records]
 
     def take(self, ended: Collection[int]) -> list[Any]:
         """Return the records whose order is final, given the partitions that ended."""
-        if any(partition not in ended for partition in self.lacking()):
+        if any(partition not in ended for partition in self.empty_partitions()):
             return []
         held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
         # Stop at the last record of each partition that continues: the next one may have any timestamp.
@@ -97,7 +97,7 @@ class ArrivalOrder(TimeOrder):
         return [record for stretch in self._held.values() for record in stretch.take(len(stretch.records))]
 
 
-class _Stretch:
+class _PartitionBuffer:
     """Buffered records of one partition, with the running maximum of the timestamps.
 
     The maximum stays valid after records were taken, because it exceeds that of all taken records.
@@ -151,13 +151,13 @@ class Reader:
         self._offsets, self._consumer, self._options, self._timeout = offsets, consumer, options, timeout
         self._at_once = max(1, options.batch_bytes // options.max_value_bytes)  # records, until their size is known
         self._ahead: dict[int, int] = {}  # partitions that are not fetched for now, and where they resume
-        self._lacking_since: dict[int, float] = {}
+        self._empty_since: dict[int, float] = {}
         self._order, self.ready = options.order(()), list[Any]()
 
     def assign(self) -> None:
         """Fetch all partitions from their next offsets, and discard held records."""
         self._order, self.ready = self._options.order(self._offsets.next, _size), []
-        self._lacking_since.clear()
+        self._empty_since.clear()
         self._ahead.clear()
         self._offsets.fetch(self._offsets.next)
 
@@ -189,7 +189,7 @@ class Reader:
         self.ready = self._order.take(self.ended())
         self._choose()
         if not self.ready:
-            self._pass_over()
+            self._skip_gaps()
 
     def _choose(self) -> None:
         """Unassign partitions that fill their share of memory, until half of it is free.
@@ -212,7 +212,7 @@ class Reader:
         from kafka.errors import OffsetOutOfRangeError
 
         try:
-            with talking(self._offsets.name, "records cannot be fetched"):
+            with convert_errors(self._offsets.name, "records cannot be fetched"):
                 found: dict[Any, list[Any]] = self._consumer.poll(
                     timeout_ms=max(1, int(seconds * 1000)), max_records=self._at_once
                 )
@@ -223,7 +223,7 @@ class Reader:
             self.assign()
             return {}
         if found:
-            self._timeout.reward(self._offsets.name)
+            self._timeout.reset(self._offsets.name)
         return found
 
     def _wanted(self, partition: int, records: list[Any]) -> list[Any]:
@@ -236,8 +236,8 @@ class Reader:
     def ended(self) -> set[int]:
         """Return the partitions to not wait for: at their end, and idle for `max_idle`."""
         now, ended, offsets = time.monotonic(), set(), self._offsets
-        self._lacking_since = {p: self._lacking_since.get(p, now) for p in self._order.lacking()}
-        for partition, since in self._lacking_since.items():
+        self._empty_since = {p: self._empty_since.get(p, now) for p in self._order.empty_partitions()}
+        for partition, since in self._empty_since.items():
             reached, idle = offsets.reached(partition), now - since
             if (self._options.until_end and reached >= offsets.end.get(partition, 0)) or (
                 idle >= self._options.max_idle
@@ -246,30 +246,31 @@ class Reader:
                 ended.add(partition)
         return ended
 
-    def _pass_over(self) -> None:
+    def _skip_gaps(self) -> None:
         """Skip offsets without events, such as transaction markers."""
         offsets = self._offsets
-        for partition in self._order.lacking():
+        for partition in self._order.empty_partitions():
             reached = offsets.reached(partition)
             if self._options.until_end:
                 reached = min(reached, offsets.end.get(partition, 0))
             offsets.next[partition] = max(offsets.next[partition], reached)
 
     @property
-    def is_kept_waiting(self) -> bool:
+    def has_unfetched(self) -> bool:
         """Whether a partition without buffered records has records to be fetched.
 
         Records of open transactions do not count.
         """
         ends = (
-            (p, min(self._offsets.known_end(p), self._offsets.stable_end(p, math.inf))) for p in self._order.lacking()
+            (p, min(self._offsets.known_end(p), self._offsets.stable_end(p, math.inf)))
+            for p in self._order.empty_partitions()
         )
         return any(self._offsets.reached(p) < end for p, end in ends)
 
     def awaited(self) -> str:
         """Describe the partitions with a lag and without held records."""
         awaited, offsets = [], self._offsets
-        for partition in self._order.lacking():
+        for partition in self._order.empty_partitions():
             offset, end = offsets.reached(partition), offsets.known_end(partition)
             if offset < end:
                 is_open = offset >= offsets.stable_end(partition, math.inf)

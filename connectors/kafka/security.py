@@ -158,7 +158,7 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
     """Connect to a broker up to the login, then disconnect."""
     protocol = options.get("security_protocol", PROTOCOLS[0])
-    if (spoken := _spoken(server, protocol)) != protocol:
+    if (spoken := _protocol_of(server, protocol)) != protocol:
         is_login = spoken.startswith("SASL") and not protocol.startswith("SASL")
         more = ", with sasl_mechanism and credentials" if is_login else ""
         what = f"speaks {spoken}, not {protocol}: set security_protocol={spoken}{more}"
@@ -209,7 +209,7 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
         login.receive(answer.auth_bytes)
 
 
-def _spoken(server: str, protocol: str) -> str:
+def _protocol_of(server: str, protocol: str) -> str:
     """Return the security protocol of a port, trying the configured one first."""
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
@@ -221,11 +221,11 @@ def _spoken(server: str, protocol: str) -> str:
                 return sasl + ("PLAINTEXT" if context is None else "SSL")
         except (TimeoutError, ConnectionRefusedError):
             raise
-        except (OSError, _Garbled) as error:
+        except (OSError, _InvalidResponse) as error:
             if "ALERT" in (getattr(error, "reason", None) or ""):  # as where it asks for a certificate
                 return protocol if is_tls else "SSL"
-            failure = error if failure is None or isinstance(error, _Garbled) else failure
-    if isinstance(failure, _Garbled):
+            failure = error if failure is None or isinstance(error, _InvalidResponse) else failure
+    if isinstance(failure, _InvalidResponse):
         raise _Refused("answers, but not as a Kafka broker does: is it the right port?", "")
     assert failure is not None
     raise failure
@@ -242,7 +242,7 @@ def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) 
     return _Refused(message, "ssl_cafile")
 
 
-class _Garbled(Exception):
+class _InvalidResponse(Exception):
     """Raised if a response is not valid Kafka protocol."""
 
 
@@ -268,7 +268,7 @@ def _connected(server: str, context: ssl.SSLContext | None) -> Iterator[Ask]:
                     if answers := parser.receive_bytes(data):
                         return answers[0][1]
                 except (KafkaError, ValueError, EOFError) as error:
-                    raise _Garbled from error
+                    raise _InvalidResponse from error
             raise ConnectionResetError("closed without an answer")
 
         yield ask

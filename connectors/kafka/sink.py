@@ -14,12 +14,12 @@ from connectors.events import Position, Results
 from connectors.kafka.clients import (
     Brokers,
     client_options,
+    convert_errors,
     import_kafka,
     largest_record,
     safe_name,
     server_list,
     split_address,
-    talking,
     topic_setting,
 )
 from connectors.kafka.failures import START_S
@@ -65,7 +65,7 @@ class WrittenRows:
         settings = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
         consumer = self._brokers.open("KafkaConsumer", **settings)
         try:
-            with talking(self._name, "what was written cannot be read"):
+            with convert_errors(self._name, "what was written cannot be read"):
                 partitions = sorted(consumer.partitions_for_topic(self._topic) or ())
                 yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
         finally:

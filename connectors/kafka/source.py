@@ -13,12 +13,12 @@ from connectors.kafka.clients import (
     CONNECT_S,
     Brokers,
     Topic,
+    convert_errors,
     import_kafka,
     logger,
     safe_name,
     server_list,
     split_address,
-    talking,
 )
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.offsets import LIVE_ANSWER_S, Lag, Offsets
@@ -109,7 +109,7 @@ class KafkaSource(Source):
         try:
             if found is not None:
                 self._starting.ask(lambda: self._offsets.add(found.partitions, from_end=own.from_end))
-            self._starting.reward(self.name)
+            self._starting.reset(self.name)
         except BaseException:
             self.close()
             raise
@@ -122,7 +122,7 @@ class KafkaSource(Source):
         with contextlib.closing(self._brokers.admin()) as client:
             found, self.cluster = self._starting.ask(lambda: self._brokers.find_topic(client, self.topic))
             if found is None and not self._options.wait_for_topic:
-                with talking(self.name, "topics cannot be listed"):
+                with convert_errors(self.name, "topics cannot be listed"):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
@@ -220,12 +220,12 @@ class KafkaSource(Source):
             if (late := time.monotonic() - deadline) >= _SUSPENDED_S:
                 self._waiting_since += late
             self._waited = not reader.ready
-            self._look_around()
+            self._check_topic()
         except UnreachableError as error:
             if time.monotonic() - self._checked >= ASK_S:
-                self._check_there()
+                self._check_exists()
                 self._checked = time.monotonic()
-            self._timeout.bear(error)
+            self._timeout.wait(error)
         else:
             self._watch_for_stall()
         records = reader.peek()
@@ -239,10 +239,10 @@ class KafkaSource(Source):
         try:
             found = self._options.decoder.prepare(records)
         except UnreachableError as error:
-            self._registry_timeout.bear(error)
+            self._registry_timeout.wait(error)
             return False
         if found:
-            self._registry_timeout.reward(self.name)
+            self._registry_timeout.reset(self.name)
         else:
             time.sleep(_IDLE_S)
         return found
@@ -257,7 +257,7 @@ class KafkaSource(Source):
             self._waiting_since, self._stalled = now, False
             return
         silence = now - self._waiting_since
-        if silence >= self._timeout.seconds and self._reader.is_kept_waiting:
+        if silence >= self._timeout.seconds and self._reader.has_unfetched:
             what = f"no record for {silence:.0f} s, and {behind} to come: waiting for {self._reader.awaited()}"
             raise UnreachableError(f"{self.name}: {what}")
         if not self._stalled and silence >= DRY_S:
@@ -268,24 +268,24 @@ class KafkaSource(Source):
                 self._reader.awaited(),
             )
 
-    def _look_around(self) -> None:
+    def _check_topic(self) -> None:
         """Check for new partitions and offsets at regular intervals, even under load."""
         now, offsets = time.monotonic(), self._offsets
         if now - self._looked >= (LOOK_S if offsets.next else 1.0):
             self._looked = now
-            self._look_for_partitions()
+            self._add_partitions()
         if offsets.next and now - self._asked >= ASK_S:
             self._asked = now
             offsets.end_now = offsets.ask("end_offsets", self.partitions, LIVE_ANSWER_S)
-            self._timeout.reward(self.name)  # brokers respond, without events
+            self._timeout.reset(self.name)  # brokers respond, without events
 
-    def _look_for_partitions(self) -> None:
+    def _add_partitions(self) -> None:
         """Add new partitions from their beginning, also those of a new topic."""
-        with talking(self.name, "its partitions cannot be read"):
+        with convert_errors(self.name, "its partitions cannot be read"):
             there = self._consumer.partitions_for_topic(self.topic) or set()
         if not self._offsets.next:
-            self._timeout.reward(self.name)
-        self._id = self._id or self._id_there()
+            self._timeout.reset(self.name)
+        self._id = self._id or self._current_id()
         new = sorted(there - set(self._offsets.next))
         if not new or (self._options.until_end and self._offsets.next):
             return
@@ -293,7 +293,7 @@ class KafkaSource(Source):
         self._offsets.add(new)
         self._reader.assign()
 
-    def _id_there(self) -> str | None:
+    def _current_id(self) -> str | None:
         """Return the topic id that the client received last."""
         found = None if self._cluster is None else self._cluster.topic_id(self.topic)
         return None if found is None else str(found)
@@ -304,11 +304,11 @@ class KafkaSource(Source):
         if self._cluster is not None and now - self._refreshed >= ASK_S:  # the client asks every few minutes
             self._refreshed = now
             self._cluster.request_update()
-        there = self._id_there()
+        there = self._current_id()
         if self._id is not None and there not in (None, self._id):
             raise ConnectorError(self._anew(self._id, there), "recreated")
 
-    def _check_there(self) -> None:
+    def _check_exists(self) -> None:
         """Raise ConnectorError if the topic was deleted."""
         if self._brokers.gone([self.topic]) is not None:
             raise ConnectorError(

@@ -15,11 +15,11 @@ from connectors.kafka.mark import Mark
 from connectors.kafka.producer import (
     BackgroundCall,
     Keys,
+    RecordRange,
     SizeLimits,
-    Stretch,
     TransactionalProducer,
     Values,
-    stretches,
+    split_by_size,
 )
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
@@ -71,7 +71,7 @@ class Transactions:
         self._producer: TransactionalProducer | None = None
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
         self._size = 0  # of those values
-        self._sent: list[Stretch] = []
+        self._sent: list[RecordRange] = []
         self._since: float | None = None  # arrival of the oldest row that is not being committed
         self._began = 0.0
         self._commit: BackgroundCall | None = None
@@ -113,7 +113,7 @@ class Transactions:
 
     def _open_producer(self) -> None:
         self.starting.ask(self._start, self._check_deadline)
-        self.starting.reward(self.name)
+        self.starting.reset(self.name)
 
     def _start(self) -> TransactionalProducer:
         self._producer = TransactionalProducer(self.brokers, self.identity)
@@ -150,7 +150,7 @@ class Transactions:
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
-            for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.by_topic[tp.topic])):
+            for start, end in split_by_size(keys, values, min(_AT_ONCE, self.limits.by_topic[tp.topic])):
                 if not self._sent:
                     self._begin()
                 self._sent.append((tp, keys[start:end], values[start:end], now))
@@ -203,7 +203,7 @@ class Transactions:
                 self._check_topics()  # the client itself would retry forever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
-                self._timeout.bear(UnreachableError(f"{self.name}: a commit got no response"), since)
+                self._timeout.wait(UnreachableError(f"{self.name}: a commit got no response"), since)
         try:
             if not call.done() and (refusal := self._current.refusal) is not None:
                 raise refusal
@@ -218,7 +218,7 @@ class Transactions:
         self.mark.settle()
         self._sent, self._commit = [], None
         self._repairs = 0
-        self._timeout.reward(self.name)
+        self._timeout.reset(self.name)
 
     # Repairs -----------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Transactions:
         if not too_large and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}", "write") from error
         if passes(error):
-            self._timeout.bear(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
+            self._timeout.wait(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
         else:
             self._repairs += 1
             if self._repairs > _MOST_REPAIRS:

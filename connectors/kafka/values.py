@@ -221,14 +221,14 @@ class Decoder:
         """Get the schemas of records. Return False to try again a little later."""
         if self._values.registry is None:
             return True
-        return self._values.prepare([record.value for record in records if not self._oddity(record)])
+        return self._values.prepare([record.value for record in records if not self._rejection_reason(record)])
 
     def batch(self, records: Sequence[Any], position: Position) -> Batch:
         """Convert records to a batch; its position includes the column formats."""
         tombstones = sum(1 for record in records if record.value is None)
         if tombstones and self._values.skip_tombstones(tombstones):
             records = [record for record in records if record.value is not None]
-        bad = {i: reason for i, record in enumerate(records) if (reason := self._oddity(record))}
+        bad = {i: reason for i, record in enumerate(records) if (reason := self._rejection_reason(record))}
         events = self._values.read([record.value for record in records], bad)
         places = {
             "partition": [record.partition for record in records],
@@ -249,7 +249,7 @@ class Decoder:
         """Return a value as text, shortened if it is too long, or None."""
         return None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
 
-    def _oddity(self, record: Any) -> str:
+    def _rejection_reason(self, record: Any) -> str:
         """Return the reason for rejecting a record before it is decoded, else ""."""
         value = record.value
         if value is None:

@@ -193,11 +193,11 @@ class PartsSink(FileSink):
         """Make the rows of a part durable under its unfinished name."""
 
     @abstractmethod
-    def _there(self, part: Part) -> int:
+    def _durable_size(self, part: Part) -> int:
         """Return how much of an unfinished part there is, as `Part.durable` counts."""
 
     @abstractmethod
-    def _cut(self, part: Part) -> None:
+    def _truncate(self, part: Part) -> None:
         """Continue an unfinished part after what was durable."""
 
     def _finish(self, folder: str) -> None:
@@ -206,10 +206,10 @@ class PartsSink(FileSink):
         self._sync(part)
         self._complete.append(part)
         if not self._keeps_checkpoints:
-            self._show()
+            self._publish()
         self._finished[folder] = self._finished.get(folder, 0) + 1
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         """Give complete parts their final names."""
         for part in self._complete:
             with writing(part.path):
@@ -226,7 +226,7 @@ class PartsSink(FileSink):
     def flush(self) -> None:
         """Make all written rows durable, and give complete parts their final names."""
         self._replace()
-        self._show()
+        self._publish()
         for part in self._parts.values():
             self._sync(part)
         while self._unsynced:
@@ -269,11 +269,11 @@ class PartsSink(FileSink):
             if not os.path.exists(part.unfinished) and os.path.exists(part.path):
                 os.replace(part.path, part.unfinished)
                 sync_directory(os.path.dirname(part.path))
-            there = self._there(part)
+            there = self._durable_size(part)
             if there < part.durable:
                 what = f"has a length of {there}, but {part.durable} was written before: it was changed"
                 raise ConnectorError(f"{part.unfinished}: {what}", "changed")
-            self._cut(part)
+            self._truncate(part)
 
     def _replace(self) -> None:
         self._touched = True

@@ -117,10 +117,10 @@ def is_replaceable(path: str) -> bool:
         return all(any(map(are_results, _names_of_part(part))) for part in parts)
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True
-    return any(map(are_results, names_in(path))) or _is_void(path)
+    return any(map(are_results, names_in(path))) or _is_empty(path)
 
 
-def _is_void(path: str) -> bool:
+def _is_empty(path: str) -> bool:
     """Return whether a compressed file has no content, as after an early kill."""
     try:
         with contextlib.closing(open_bytes(path)) as stream:

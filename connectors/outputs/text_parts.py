@@ -58,8 +58,8 @@ class TextPartsSink(PartsSink):
             os.fsync(file.fileno())
             part.durable = os.fstat(file.fileno()).st_size
 
-    def _there(self, part: Part) -> int:
+    def _durable_size(self, part: Part) -> int:
         return os.path.getsize(part.unfinished) if os.path.exists(part.unfinished) else 0
 
-    def _cut(self, part: Part) -> None:
+    def _truncate(self, part: Part) -> None:
         os.truncate(part.unfinished, part.durable)

@@ -126,7 +126,7 @@ class RemoteParquetSink(ParquetSink):
     def _sync(self) -> None:
         """Do nothing: a written part is durable."""
 
-    def _unmake(self) -> None:
+    def _remove_directory(self) -> None:
         """Do nothing: stores have no empty directories."""
 
     def check_replaced(self) -> None:

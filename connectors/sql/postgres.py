@@ -111,7 +111,7 @@ class PostgresSource(SqlSource):
                 self._schema_of(", ".join(texts) or "1")
             columns = ArrowColumns(self.name, schema, roles, nested)
         except BaseException:
-            self._let_go()
+            self._close_files()
             raise
         self._names_read, self._flat = columns.names_read, columns.flat
         selected = ", ".join(self._list(self._names_read) + texts) or "NULL AS none"
@@ -151,7 +151,7 @@ class PostgresSource(SqlSource):
     def _slice(self, column: Any, start: int, end: int) -> Any:
         return column.slice(start, end - start)
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         with contextlib.suppress(ConnectorError), working(self.name):  # the connection may be lost
             self._stop_reading()
             self._connection.close()

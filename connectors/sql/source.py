@@ -226,7 +226,7 @@ class SqlSource(RowSource):
     def _mark(self) -> Position:
         return {"cursor": self._last}
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         if not self._cursor:
             what = "must name unique, increasing columns for a resume: ?cursor=NAME"
             raise OptionError(self.name, "cursor", what, "not seekable")

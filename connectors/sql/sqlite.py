@@ -94,7 +94,7 @@ class SqliteSource(SqlSource):
                 columns.refuse_binary(self._connection.execute(first).fetchall())
             return columns
         except BaseException:
-            self._let_go()
+            self._close_files()
             raise
 
     def _warn_of_sorts(self, columns: SqliteColumns) -> None:
@@ -139,6 +139,6 @@ class SqliteSource(SqlSource):
     def _slice(self, column: Any, start: int, end: int) -> Any:
         return column[start:end]
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._stop_reading()
         self._connection.close()

@@ -237,7 +237,7 @@ class CsvFormat(TextFormat):
         raise ConnectorError(f"{self._source}: the header is a single name{what}", option="delimiter")
 
     def _name_columns(self, names: list[str]) -> None:
-        unnamed = _tell_apart(names)
+        unnamed = _name_unnamed(names)
         if "" in self._roles.ignore:
             self._roles.ignore += unnamed[1:]
         if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
@@ -311,7 +311,7 @@ class CsvFormat(TextFormat):
         return None if cells is None else self.columns.take(cells, len(lines))
 
 
-def _tell_apart(names: list[str]) -> list[str]:
+def _name_unnamed(names: list[str]) -> list[str]:
     """Name unnamed columns after the first one as pandas does; return all of them."""
     unnamed = [i for i, name in enumerate(names) if not name]
     for i in unnamed[1:]:

@@ -155,9 +155,9 @@ class JsonColumns(TextColumns):
         times = [name for name, kind in self._convert.items() if kind == "time"]
         for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row.get(name) for row in rows])
-        self._look_at(rows, source)
+        self._inspect_values(rows, source)
 
-    def _look_at(self, rows: Sequence[Any], source: str | None) -> None:
+    def _inspect_values(self, rows: Sequence[Any], source: str | None) -> None:
         """Decide which texts are numbers. Warn of counters and sentinels."""
         self.numbers.is_sampled = True
         with self.numbers.notices.together():
@@ -185,7 +185,7 @@ class JsonColumns(TextColumns):
         if len(self._first) >= FEWEST_EVENTS:
             names = dict.fromkeys(chain.from_iterable(self._first))
             self._check_others(names, len(self._first), is_live=True)
-            self._look_at(self._first, None)
+            self._inspect_values(self._first, None)
             self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:

@@ -70,8 +70,8 @@ class TextSource(PrefetchSource):
             self.close()
             raise
 
-    def _turn_to(self, path: str) -> None:
-        self._let_go()
+    def _open_next(self, path: str) -> None:
+        self._close_files()
         self.name = printable(path)
         self._format.next_file(self.name)
         self._is_first = False
@@ -231,7 +231,7 @@ class TextSource(PrefetchSource):
     def _read_fraction(self) -> float | None:
         return 1.0 if self._done else self._stream.fraction(self._reader.offset)
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         self._done, self._tried = False, 0
         if position.get("version") != self._stream.version:
             what = "changed since the checkpoint; start the run again with --reset"
@@ -250,7 +250,7 @@ class TextSource(PrefetchSource):
         """Restore the types of columns."""
         self._format.columns.restore(position)
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._stream.close()
 
 

@@ -183,10 +183,10 @@ class KeyedClassifier(KeyEvents):
         TypeError
             If the state is not bytes.
         """
-        key = self.wake(state)
+        key = self.unpack(state)
         answers = [self.answer(key, event) for event in events]
         state = self.pack(key)
-        self.let_go(key)
+        self.release(key)
         return answers, state
 
     def __call__(self, value: Mapping[Any, Any], state: Any) -> dict[str, Any]:
@@ -343,7 +343,7 @@ class LiveKeys:
         """
         found = self._keys.get(key)
         if found is None:
-            found = self._wake(key)
+            found = self._fetch(key)
         else:
             self._keys.move_to_end(key)
         if events:
@@ -366,15 +366,15 @@ class LiveKeys:
         """
         for key in [key for key in self._keys if belongs is None or belongs(key)]:
             self._changed.pop(key, None)
-            self.keyed.let_go(self._keys.pop(key))
+            self.keyed.release(self._keys.pop(key))
 
-    def _wake(self, key: Hashable) -> Key:
+    def _fetch(self, key: Hashable) -> Key:
         """Load a key, after removing the least recently used one if the cache is full."""
         while len(self._keys) >= self.max_live:
             oldest, found = next(iter(self._keys.items()))
             if oldest in self._changed:
                 self._save(oldest, self.keyed.pack(found))
                 del self._changed[oldest]
-            self.keyed.let_go(self._keys.pop(oldest))
-        found = self._keys[key] = self.keyed.wake(self._load(key))
+            self.keyed.release(self._keys.pop(oldest))
+        found = self._keys[key] = self.keyed.unpack(self._load(key))
         return found

@@ -61,8 +61,8 @@ class KeyEvents:
 
     # Unpacked keys -----------------------------------------------------------------------------------------------
 
-    def wake(self, state: bytes | None) -> Key:
-        """Unpack a state; call `let_go` when the key is no longer needed.
+    def unpack(self, state: bytes | None) -> Key:
+        """Unpack a state; call `release` when the key is no longer needed.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class KeyEvents:
             for name in self.ignore:
                 x.pop(name, None)
             if self.time is not None:
-                self._pass_time(key, x.pop(self.time, None))
+                self._update_time(key, x.pop(self.time, None))
             if self.join is not None and (join := x.pop(self.join, None)) is not None:
                 self._join(key, key_text(join), x, label, answer)
             else:
@@ -119,7 +119,7 @@ class KeyEvents:
         head = orjson.dumps([key.vote.weights, key.newest])
         return seal([*self._packer.pack(key.model), b"\n".join([head, *key.waiting.lines])])
 
-    def let_go(self, key: Key) -> None:
+    def release(self, key: Key) -> None:
         """Release a key; changes since the last `pack` are lost.
 
         Parameters
@@ -127,7 +127,7 @@ class KeyEvents:
         key
             The key, which must not be used afterwards.
         """
-        self._packer.give_back(key.model)
+        self._packer.release(key.model)
 
     # One event ---------------------------------------------------------------------------------------------------
 
@@ -196,14 +196,14 @@ class KeyEvents:
             key.vote.learn(label)
             self._parent.learn(x, label)
 
-    def _pass_time(self, key: Key, time: Any) -> None:
+    def _update_time(self, key: Key, time: Any) -> None:
         """Update the newest event time; reset a key that was inactive for too long."""
         if time is None:
             return
         moment = self._times.of(str(self.time), time)
         if self._idle is not None and key.newest is not None and moment - key.newest > self._idle:
             self.counts["forgotten"] += 1
-            self._packer.give_back(key.model)
-            fresh = self.wake(None)
+            self._packer.release(key.model)
+            fresh = self.unpack(None)
             key.model, key.vote, key.waiting = fresh.model, fresh.vote, fresh.waiting
         key.newest = moment if key.newest is None else max(key.newest, moment)

@@ -137,7 +137,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
     def catch_up(self) -> int:
         """Read records committed to the changelog since the last read; return a count."""
-        left, begin = self._left()
+        left, begin = self._unread()
         n, deadline = 0, time.monotonic() + _PATIENCE_S
         if left:
             self._client.assign([TopicPartition(self._changelog, p, begin[p]) for p in left])
@@ -157,7 +157,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         self._next = time.monotonic() + EACH_S
         return n
 
-    def _left(self) -> tuple[dict[int, int], dict[int, int]]:
+    def _unread(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return end and start offsets of changelog partitions with unread records."""
         n = partitions(self._app, self._changelog)
         ends = {p: end(self._client, self._changelog, p) for p in range(n)}
@@ -241,7 +241,7 @@ class Drained(Watch):
         super().__init__(app)
         self._moved, self._done, self._seen = moved, 0, 0
 
-    def first_held(self) -> int | None:
+    def first_paused(self) -> int | None:
         """Return the first paused partition, None if there is none."""
         growths, done = self._moved.growths, self._done
         if done > self._seen:
@@ -253,6 +253,6 @@ class Drained(Watch):
         with consumer(self._app, self._app.config.consumer_group) as client:
             for growth in self._moved.growths[self._done :]:
                 for topic, ends in growth.ends.items():
-                    if not self._taken(client, topic, dict(enumerate(ends))):
+                    if not self._wait_for_group(client, topic, dict(enumerate(ends))):
                         return
                 self._done += 1

@@ -107,7 +107,7 @@ class Packer:
     >>> for i in range(100):
     ...     own.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
     >>> sections = packer.pack(own)
-    >>> packer.give_back(own)
+    >>> packer.release(own)
     >>> sum(map(len, sections)) < 1_000, packer.unpack(sections).learner.predict_one({"size": 1.0})
     (True, 'large')
     """
@@ -170,7 +170,7 @@ class Packer:
         return self._load(schema, schema.snapshots.empty, b"")
 
     def unpack(self, sections: Sequence[bytes]) -> KeyModel:
-        """Restore the learner of a key; call `give_back` when it is no longer needed.
+        """Restore the learner of a key; call `release` when it is no longer needed.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Packer:
         memory = model.schema.snapshots.take(learner.blocks)
         return [self._settings, model.schema.data, learner.counts(), memory]
 
-    def give_back(self, model: KeyModel) -> None:
+    def release(self, model: KeyModel) -> None:
         """Release a learner for other keys, without changes since the last `pack`.
 
         Parameters

@@ -152,7 +152,7 @@ class Application(quixstreams.Application):
         The number of the signal that stopped the application, None without a signal.
     before_enlarging
         Functions that are called with the number of partitions of a changelog before it gets more.
-    first_held
+    first_paused
         Function that returns the first paused partition of events, None if there is none.
     """
 
@@ -162,7 +162,7 @@ class Application(quixstreams.Application):
         self.ended_by: int | None = None
         self.when_gone: list[Callable[[], None]] = []
         self.before_enlarging: list[Callable[[int], None]] = []
-        self.first_held: Callable[[], int | None] = lambda: None
+        self.first_paused: Callable[[], int | None] = lambda: None
         self._held: set[tuple[str, int]] = set()
         self.topics = _Topics(TopicAdmin(broker_address, extra_config=producer), consumer_group, self.before_enlarging)
         super().__init__(
@@ -192,7 +192,7 @@ class Application(quixstreams.Application):
             raise self._failed_in_moving or error from None
 
     @contextlib.contextmanager
-    def _moving(self) -> Iterator[None]:
+    def _rebalancing(self) -> Iterator[None]:
         """Keep the error of a rebalance callback for `run`."""
         try:
             yield
@@ -202,12 +202,12 @@ class Application(quixstreams.Application):
 
     def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         changelogs = {topic.name for topic in self.topics.changelog_topics_list}
-        with self._moving():
+        with self._rebalancing():
             self._check_partitions()
-            self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
+            self._await_transactions([tp for tp in topic_partitions if tp.topic in changelogs])
             super()._on_assign(consumer, topic_partitions)
             self._held.clear()
-            self._hold()
+            self._pause_partitions()
         if self.ended_by is not None:  # a signal arrived during the start
             self.stop()
 
@@ -225,9 +225,9 @@ class Application(quixstreams.Application):
             if len(found.partitions) > (topic.broker_config.num_partitions or 1):
                 raise quixstreams.exceptions.QuixException(f"{name} has more partitions now; restart to read them")
 
-    def _hold(self) -> None:
-        """Pause the partitions of events from `first_held()` on; resume the others."""
-        first = self.first_held()
+    def _pause_partitions(self) -> None:
+        """Pause the partitions of events from `first_paused()` on; resume the others."""
+        first = self.first_paused()
         if first is None and not self._held:
             return
         topics = self.topics.non_changelog_topics
@@ -238,11 +238,11 @@ class Application(quixstreams.Application):
         self._held = held
 
     def _process_message(self, *args: Any) -> None:
-        self._hold()
+        self._pause_partitions()
         super()._process_message(*args)  # type: ignore[no-untyped-call]
 
     def _on_revoke(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
-        with self._moving():
+        with self._rebalancing():
             try:
                 super()._on_revoke(consumer, topic_partitions)
             finally:
@@ -252,7 +252,7 @@ class Application(quixstreams.Application):
         for function in self.when_gone:
             function()
 
-    def _settle(self, partitions: list[TopicPartition]) -> None:
+    def _await_transactions(self, partitions: list[TopicPartition]) -> None:
         """Wait until these partitions have no open transaction."""
         if not partitions:
             return
@@ -275,7 +275,7 @@ class Application(quixstreams.Application):
                 time.sleep(_PAUSE_S)
 
     def _on_lost(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
-        with self._moving():
+        with self._rebalancing():
             super()._on_lost(consumer, topic_partitions)
             self._call_gone()
             self._processing_context.checkpoint.close()
@@ -283,9 +283,9 @@ class Application(quixstreams.Application):
 
     def _setup_signal_handlers(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ended)
+            signal.signal(number, self._on_signal)
 
-    def _ended(self, number: int, _: object) -> None:
+    def _on_signal(self, number: int, _: object) -> None:
         """Stop after the current event with a checkpoint; a second signal kills."""
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)

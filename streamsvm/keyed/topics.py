@@ -104,7 +104,7 @@ def ends(client: Any, topic: str, n: int) -> list[int]:
     return [end(client, topic, partition) for partition in range(n)]
 
 
-def goes_on(client: Any, topic: str, partition: int, stop: int) -> bool:
+def is_unprocessed(client: Any, topic: str, partition: int, stop: int) -> bool:
     """Return whether the group has not yet processed all records before an offset.
 
     Offsets without a record, such as transaction markers, do not count.
@@ -139,7 +139,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def __init__(self, app: Application) -> None:
         self._app, self._over = app, threading.Event()
-        self._thread = threading.Thread(target=self._watch_on, daemon=True)
+        self._thread = threading.Thread(target=self._keep_watching, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -149,7 +149,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._over.set()
         self._thread.join()
 
-    def _watch_on(self) -> None:
+    def _keep_watching(self) -> None:
         """Watch, again after errors of brokers."""
         is_over = False
         while not is_over:
@@ -162,10 +162,10 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     def _watch(self) -> None:
         raise NotImplementedError
 
-    def _taken(self, client: Any, topic: str, ends: Mapping[int, int]) -> bool:
+    def _wait_for_group(self, client: Any, topic: str, ends: Mapping[int, int]) -> bool:
         """Wait for the group to reach offsets; return False if the context ended before."""
         left = dict(ends)
-        while left := {p: stop for p, stop in left.items() if goes_on(client, topic, p, stop)}:
+        while left := {p: stop for p, stop in left.items() if is_unprocessed(client, topic, p, stop)}:
             if self._over.wait(LOOK_S):
                 return False
         return True
@@ -183,7 +183,7 @@ class Ending(Watch):
             for topic in self._topics:  # in order: when the source is done, all repartitioned records exist
                 if topic not in self._ends:
                     self._ends[topic] = ends(client, topic, partitions(self._app, topic))
-                if not self._taken(client, topic, dict(enumerate(self._ends[topic]))):
+                if not self._wait_for_group(client, topic, dict(enumerate(self._ends[topic]))):
                     return
         while not self._over.is_set():  # repeated, because an application that is still starting ignores it
             self._app.stop()

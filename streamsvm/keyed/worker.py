@@ -146,7 +146,7 @@ class Worker:
         [changelog] = self.app.topics.changelog_topics_list
         path = Path(self.app.config.state_dir, f"{self.app.config.consumer_group}.moved.sqlite")
         with MovedStates(self.app, changelog.name, path, self._growths) as moved, Drained(self.app, moved) as drained:
-            self.live.moved, self.app.first_held = moved.find, drained.first_held
+            self.live.moved, self.app.first_paused = moved.find, drained.first_paused
             yield
 
     def _reason(self, error: Exception) -> Exception:

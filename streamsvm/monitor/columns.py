@@ -201,7 +201,7 @@ class Columns:
         self.previous = numbers[:, -1].copy()
         for c, kept in self.first.items():
             kept.append((numbers[c].copy(), texts.get(c)))
-        self._turn()
+        self._switch_references()
         if self.relearns:
             self._relearn(alarms)
         return alarms, numbers.shape[1]
@@ -223,7 +223,7 @@ class Columns:
 
     # Phases of references ---------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _switch_references(self) -> None:
         """Begin and end references at the current block."""
         fitted = [c for c, at in self.first_from.items() if at + self.n_first == self.block]
         for c in fitted:

@@ -221,7 +221,7 @@ class Measures(Stateful):
         rows[known, 2] = _units(total - 2.0 * own + 1.0)
         self.ranking.add(y, p)
 
-    def unrate(self) -> None:
+    def clear_probabilities(self) -> None:
         """Discard losses and rankings, because some probabilities are unknown."""
         self.curve.clear(slice(3, 6))
         self._recent[:, 3:6] = 0

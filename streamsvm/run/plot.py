@@ -133,7 +133,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
     axes.set_ylabel(f"accuracy over the last {metrics.measures.curve.width_of(window):,}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    _dress(axes)
+    _decorate(axes)
 
 
 def _cut_gap(axes: Any, shares: NDArray[np.float64]) -> list[int]:
@@ -155,7 +155,7 @@ def _draw_timed(axes: Any, title: str, report: Report) -> None:
         label = label.format(measures.overall[name])
         axes.plot(*measures.windowed(name), label=label, color=color, linewidth=1.4)
     axes.set_title(title, loc="left", fontsize=11)
-    _dress(axes)
+    _decorate(axes)
 
 
 def _draw_reliability(axes: Any, points: list[tuple[float, float, int]], error: float) -> None:
@@ -216,11 +216,11 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
     axes.set_title("Feature relevance", loc="left", fontsize=11)
     axes.set_ylabel("relevance")
     # Set later, because matplotlib omits labels that begin with an underscore from legends.
-    for text, name in zip(_dress(axes).get_texts(), names, strict=True):
+    for text, name in zip(_decorate(axes).get_texts(), names, strict=True):
         text.set_text(shown(feature(name), _LONGEST_NAME))
 
 
-def _dress(axes: Any) -> Any:
+def _decorate(axes: Any) -> Any:
     """Add the grid and the legend, which is returned."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)

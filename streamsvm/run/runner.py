@@ -162,7 +162,7 @@ class Runner:
                 self._sample()
             self._progress = after
             if not self._over():
-                self._keep(idle=not len(batch))
+                self._save_if_due(idle=not len(batch))
         if not report.ended:
             report.ended = "end of stream" if self._n_left else "max-events"
             if self._n_left:
@@ -229,7 +229,7 @@ class Runner:
         report, metrics = self.report, self.report.metrics
         if self._is_unknown and len(batch):
             self._is_unknown = False
-            self._introduce(batch)
+            self._declare_stream(batch)
         before, n_judged = working_time(), metrics.judged
         answers = report.answers = self._take(with_labels(batch))
         report.learner_seconds += working_time() - before
@@ -251,7 +251,7 @@ class Runner:
                 self._outputs.write("alerts", table)
         if kept.rejected:
             self._reject(kept.rejected)
-        self._check_hope(kept)
+        self._check_first_rejections(kept)
 
     def _reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records, and write them to the dead-letter output."""
@@ -271,14 +271,14 @@ class Runner:
             answers.reasons = [reasons if code >= 0 else None for code in answers.codes.tolist()]
         return answers
 
-    def _introduce(self, batch: Batch) -> None:
+    def _declare_stream(self, batch: Batch) -> None:
         """Declare categories to the model, and compare the first events with known names."""
         if hasattr(self.model, "keep_categories"):
             self.model.keep_categories(self.source.categories)
         if self.report.learned_before and self.report.resumed is None:
             check_names(self.model, batch)
 
-    def _check_hope(self, kept: Batch) -> None:
+    def _check_first_rejections(self, kept: Batch) -> None:
         """Stop if the model rejects all of the first events."""
         metrics = self.report.metrics
         refused = metrics.taken - metrics.events
@@ -300,7 +300,7 @@ class Runner:
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
-    def _keep(self, *, idle: bool) -> None:
+    def _save_if_due(self, *, idle: bool) -> None:
         """Write a due checkpoint, or else flush results while no events arrive."""
         events, at = self.report.metrics.taken - self._saved[0], self._saved[1]
         if self.checkpoint is not None and self.checkpoint.due(events, time.perf_counter() - at):

@@ -182,7 +182,7 @@ class JoinStage:
         elif len(classes) <= 2:
             more["proba"] = of_two(codes, scores)[:, : len(classes)]
         else:
-            metrics.measures.unrate()
+            metrics.measures.clear_probabilities()
         metrics.judge(labels, codes, classes, scores=scores, **more)
 
     def write(self, outputs: Outputs) -> None:

@@ -79,7 +79,7 @@ class Request(NamedTuple):
     headers: Message
 
     @property
-    def packs(self) -> bool:
+    def accepts_gzip(self) -> bool:
         """Whether the client accepts gzip."""
         return "gzip" in self.headers.get("accept-encoding", "")
 

@@ -52,10 +52,10 @@ class Counted(PrefetchSource):
     def _read_fraction(self) -> float | None:
         return self.at / len(self._sizes)
 
-    def _go_to(self, position: Position) -> None:
+    def _seek(self, position: Position) -> None:
         self.at = position["batch"]
 
-    def _let_go(self) -> None: ...
+    def _close_files(self) -> None: ...
 
 
 def threads() -> set[threading.Thread]:

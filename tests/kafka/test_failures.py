@@ -103,8 +103,8 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
     patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
         assert patience.ask(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
-        patience.reward("t")
-        patience.reward("t")
+        patience.reset("t")
+        patience.reset("t")
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert said[0].startswith("t: the mark cannot be read: NotCoordinator")
@@ -119,7 +119,7 @@ def test_what_does_not_pass_for_long_is_raised(monkeypatch):
 
 def test_what_others_waited_for_counts():
     with raises(UnreachableError, named="9 s"):
-        RetryTimeout(8.0).bear(UnreachableError("no answer"), time.monotonic() - 9.0)
+        RetryTimeout(8.0).wait(UnreachableError("no answer"), time.monotonic() - 9.0)
 
 
 def test_what_lasts_is_raised_at_once():

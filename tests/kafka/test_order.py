@@ -43,7 +43,7 @@ def test_in_whatever_pieces_records_arrive(times, dice):
         del rest[p][:n]
         # The end of a partition may be known or not.
         taken += order.take(ended=[q for q, some in enumerate(rest) if not some and not order.held(q)])
-    while left := order.take(ended=order.lacking()):
+    while left := order.take(ended=order.empty_partitions()):
         taken += left
     assert places(taken) == places(by_heads(partitions))
 

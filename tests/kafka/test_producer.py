@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.producer import can_queue, queue, stretches
+from connectors.kafka.producer import can_queue, queue, split_by_size
 
 pytest.importorskip("kafka")
 
@@ -26,7 +26,7 @@ def batch_size(records):
 @given(RECORDS, st.integers(62, 2000))
 def test_stretches_cover_all_in_order_and_are_small_enough(records, most):
     keys, values = zip(*records, strict=True)
-    cuts = list(stretches(keys, values, most))
+    cuts = list(split_by_size(keys, values, most))
     assert [i for start, end in cuts for i in range(start, end)] == list(range(len(records)))
     for start, end in cuts:
         assert end - start == 1 or batch_size(records[start:end]) <= most

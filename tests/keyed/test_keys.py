@@ -134,7 +134,7 @@ def test_it_can_be_sent_to_workers(model):
     events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
     keyed = KeyedClassifier(model, parent=trained())
     _, state = keyed.step(None, events)
-    key = keyed.wake(state)
+    key = keyed.unpack(state)
     sent = pickle.loads(pickle.dumps(keyed))
     assert sent.step(state, events) == keyed.step(state, events)
     assert keyed.pack(key) == state
@@ -352,7 +352,7 @@ def test_late_labels_teach_what_was_predicted(doings, most):
         assert data == states[key]
         learner = (
             KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003)
-            .wake(data)
+            .unpack(data)
             .model.learner
         )
         assert snapshot(learner) == snapshot(slow[key].model)
@@ -374,7 +374,7 @@ def test_late_labels_with_a_parent_and_a_blend():
         _, state = keyed.step(state, [{"order": i, "a": event["a"]}, {"order": i, "label": event["label"]}])
         alone.predict_one({"a": event["a"]})
         alone.learn_one({"a": event["a"]}, event["label"])
-    key = keyed.wake(state)
+    key = keyed.unpack(state)
     assert snapshot(key.model.learner) == snapshot(alone)
     assert key.vote.own > 0.0
     assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}

@@ -68,14 +68,14 @@ def test_learner_goes_on_to_the_bit(name):
             learner.predict_one(x)
         if i % 2:
             sections = packer.pack(held)
-            packer.give_back(held)
+            packer.release(held)
             held = packer.unpack(sections)
         shares = [learner.predict_proba_one(x) for learner in (held.learner, alone)]
         assert shares[0] == shares[1]
         for learner in (held.learner, alone, other.learner):
             learner.learn_one(x, y)
         sections = packer.pack(held)
-        packer.give_back(held)
+        packer.release(held)
     assert content(packer.unpack(sections).learner) == content(alone)
 
 
@@ -107,7 +107,7 @@ def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
             learner.learn_one(x, label)
             learner.learn_one(x, label)
         assert content(held.learner) == content(alone)
-        packer.give_back(held)
+        packer.release(held)
 
 
 def test_few_learners_rest(monkeypatch):
@@ -118,7 +118,7 @@ def test_few_learners_rest(monkeypatch):
         held = packer.begin()
         held.learner.learn_one({f"column {i}": 1.0}, i)
         states.append(packer.pack(held))
-        packer.give_back(held)
+        packer.release(held)
         assert len(packer.schemas) <= 2
     assert [packer.unpack(state).learner.classes_ for state in states] == [[i] for i in range(10)]
 
@@ -237,5 +237,5 @@ def test_the_memory_of_free_learners_is_bounded(monkeypatch):
     monkeypatch.setattr("streamsvm.keyed.packing.FREE_BYTES", 10 * n_bytes)
     helds = [packer.begin() for _ in range(40)]
     for held in helds:
-        packer.give_back(held)
+        packer.release(held)
     assert sum(map(len, packer.free.values())) == 10

@@ -319,7 +319,7 @@ def test_a_worker_ends_at_the_end_although_brokers_were_away_for_a_moment(monkey
     monkeypatch.setattr(topics_module, "consumer", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(topics_module, "partitions", found)
     monkeypatch.setattr(topics_module, "ends", lambda client, topic, n: [5] * n)
-    monkeypatch.setattr(topics_module, "goes_on", lambda *_: False)
+    monkeypatch.setattr(topics_module, "is_unprocessed", lambda *_: False)
     with Ending(app, ["events", "labels"]):
         assert stopped.wait(20)
 

@@ -43,7 +43,7 @@ class Broadcaster:
             self.closed = True
             self._condition.notify_all()
 
-    def closes_within(self, seconds: float) -> bool:
+    def wait_closed(self, seconds: float) -> bool:
         """Wait for the end of publishing; return whether it has come."""
         with self._condition:
             return self._condition.wait_for(lambda: self.closed, seconds)

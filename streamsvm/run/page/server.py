@@ -133,7 +133,7 @@ class Server:
 
 
 def _json(content: bytes, request: Request) -> Answer:
-    if len(content) > 1 << 14 and request.packs:
+    if len(content) > 1 << 14 and request.accepts_gzip:
         return Answer(_gzipped(content), JSON, headers={"Content-Encoding": "gzip"})
     return Answer(content, JSON)
 
@@ -146,7 +146,7 @@ def _gzipped(content: bytes) -> bytes:
 def _page(request: Request) -> Answer:
     html, policy = page()
     headers = {"Content-Security-Policy": policy}
-    if request.packs:
+    if request.accepts_gzip:
         return Answer(html, HTML, headers=headers | {"Content-Encoding": "gzip"})
     return Answer(gzip.decompress(html), HTML, headers=headers)
 

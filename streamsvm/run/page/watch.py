@@ -64,7 +64,7 @@ def watch(place: str, page: str, token: str | None) -> None:
 def follow(view: RemoteView | CheckpointView) -> None:
     """Look at a run until the feed of the view is closed."""
     wait = 0.0
-    while not view.feed.closes_within(wait):
+    while not view.feed.wait_closed(wait):
         began = time.perf_counter()
         view.look()
         wait = max(_LOOK_S, view.rest * (time.perf_counter() - began))
