@@ -29,7 +29,7 @@ class ConnectorError(Exception):
     Attributes
     ----------
     reason
-        A short code of what is wrong. Messages may change, codes do not.
+        A short code of the error. Messages may change, codes do not.
     option, column
         Names of the option and the column in question.
     """

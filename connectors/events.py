@@ -153,8 +153,8 @@ class LateLabels:
 
     def part(self, start: int, end: int, *, n: int) -> LateLabels:
         """Return labels `start` to `end - 1`, with positions relative to event n."""
-        here = slice(start, end)
-        return LateLabels(self.labels[here], self.keys[here], self.times[here], self.before[here] - n)
+        span = slice(start, end)
+        return LateLabels(self.labels[span], self.keys[span], self.times[span], self.before[span] - n)
 
 
 @dataclass(slots=True)
@@ -236,8 +236,8 @@ class Batch:
         head, tail = self.part(0, n), self.part(n, len(self))
         head.rejected = self.rejected
         if self.late is not None:
-            here = int(np.searchsorted(self.late.before, n))
-            head.late, tail.late = self.late.part(0, here, n=0), self.late.part(here, len(self.late), n=n)
+            at = int(np.searchsorted(self.late.before, n))
+            head.late, tail.late = self.late.part(0, at, n=0), self.late.part(at, len(self.late), n=n)
         return head, tail
 
     def without(self, bad: Mapping[int, str], skipped: Collection[int] = ()) -> Batch:

@@ -300,6 +300,8 @@ def _are_sound(values: Sequence[Any]) -> bool:
     if isinstance(values, StringColumn):
         return True
     with contextlib.suppress(TypeError):  # unhashable values are nested
-        told = {*(values.values if isinstance(values, CategoricalColumn) else values)}
-        return set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told))
+        distinct = {*(values.values if isinstance(values, CategoricalColumn) else values)}
+        return set(map(type, distinct)) <= _SOUND or (
+            None not in distinct and all(value == value for value in distinct)
+        )
     return False

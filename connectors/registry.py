@@ -286,15 +286,15 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         return table
     paths, query = split_urls([url] if isinstance(url, str) else list(map(os.fspath, url)))
     path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"
-    asked = Options(printable(path), query | {key: value for key, value in options.items() if value is not None})
+    given = Options(printable(path), query | {key: value for key, value in options.items() if value is not None})
     if len(paths) > 1 or is_several(path):
         from connectors.files.many import ManyFilesSource
 
-        return ManyFilesSource(paths, asked, exclude)
-    connector = connector_of(path, asked)
+        return ManyFilesSource(paths, given, exclude)
+    connector = connector_of(path, given)
     if connector.source is None:
         raise ConnectorError(f"{path}: events cannot be read from this URL", "no source")
-    source: Source = opener(connector.source)(path, asked)
+    source: Source = opener(connector.source)(path, given)
     source.is_labelled = connector.labelled
     return source
 
@@ -344,12 +344,12 @@ def open_sink(
     <BLANKLINE>
     """
     path, query = split_url(url)
-    asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
-    connector = connector_of(path, asked)
+    given = Options(path, query | {key: value for key, value in options.items() if value is not None})
+    connector = connector_of(path, given)
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
         what = f"results cannot be written as {connector.name}; use one of {lines}"
         raise ConnectorError(f"{path}: {what}", "no sink")
     setting = Setting(resume, fresh, source, beside, distinct, overwrite)
-    sink: Sink = opener(connector.sink)(path, asked, setting)
+    sink: Sink = opener(connector.sink)(path, given, setting)
     return sink

@@ -26,10 +26,11 @@ LEAST_EVENTS = 256
 class Source(ABC):
     """Stream of events.
 
-    Iteration yields batches in order. A live source (growing file, pipe or topic) yields an empty batch at least once
-    per second while nothing arrives, so that the reader can stop. Configuration errors, such as a missing file or label
-    column, raise ConnectorError in the constructor or in `seek`, before any event. Malformed events are added to
-    `Batch.rejected`.
+    Iteration yields batches in order. While nothing arrives, a live source (growing file, pipe or topic) yields
+    an empty batch at least once per second, so that the reader can stop.
+
+    Configuration errors, such as a missing file or label column, raise ConnectorError in the constructor or in `seek`,
+    before any event. Malformed events are added to `Batch.rejected`.
 
     Attributes
     ----------

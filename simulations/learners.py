@@ -37,7 +37,7 @@ class Learner:
 
     @property
     def described(self) -> str:
-        """Text that identifies the learner, apart from its name."""
+        """Text that identifies the learner, without its name."""
         return repr((self.path, self.parameters, self.standardised))
 
     def missing(self) -> str:

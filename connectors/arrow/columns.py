@@ -137,9 +137,9 @@ class ArrowColumns(TypedColumns):
             column = column.cast(self._pa.timestamp("ms"))
         elif not types.is_timestamp(kind):
             return None
-        there = np.array(column.is_valid().to_numpy(zero_copy_only=False))
+        is_valid = np.array(column.is_valid().to_numpy(zero_copy_only=False))
         numbers = np.array(column.cast(self._pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-        return Times(column.type.unit).milliseconds("", numbers, {}), there
+        return Times(column.type.unit).milliseconds("", numbers, {}), is_valid
 
     def plain(self, name: str, column: Any, bad: Bad) -> list[Any]:
         """Return values of built-in types.

@@ -77,7 +77,7 @@ class Envelope:
         return found, skipped
 
     def record(self, row: dict[str, Any]) -> dict[str, Any] | str:
-        """Return the record in an envelope, or the kind of what is to be skipped.
+        """Return the record in an envelope, or the kind of a record to skip.
 
         Raises
         ------

@@ -131,13 +131,13 @@ class NumberColumns:
         decimal
             Decimal separator of numbers with two meanings, empty if unknown. None: such a column is unclear.
         """
-        there = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
-        if not there:
+        present = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
+        if not present:
             return ""
         self._open.discard(name)
         is_declared, own = self._is_declared(name), self._roles.spelling
-        shares = {} if is_declared else repeated_texts(name, there)
-        numbers = [cell for cell in there if cell not in shares]
+        shares = {} if is_declared else repeated_texts(name, present)
+        numbers = [cell for cell in present if cell not in shares]
         n_plain, tried = sum(map(is_number, numbers)), SPELLINGS if own is None else (own,)
         are_plain = 10 * n_plain >= 9 * len(numbers)
         if own is not None:
@@ -154,7 +154,7 @@ class NumberColumns:
             self.spelled[name] = SpelledNumbers(spelling)
         elif not are_plain:
             if not is_declared:
-                self._warn_of_texts(name, there)
+                self._warn_of_texts(name, present)
             return "category"
         self._take_markers(name, shares)
         return "number"

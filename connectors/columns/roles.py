@@ -77,9 +77,9 @@ class Roles:
                 "mostly zeros as libsvm or JSON lines",
                 "too wide",
             )
-        asked = [("label", self.label), ("key", self.key), ("time", self.time)]
-        asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
-        for role, name in asked:
+        roles = [("label", self.label), ("key", self.key), ("time", self.time)]
+        roles += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
+        for role, name in roles:
             if name is not None and name not in known:
                 hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
                 what = f"no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"

@@ -49,7 +49,7 @@ class Spelling:
     '1234.56'
     >>> Spelling(".", ",").plain("$1,234.50"), Spelling().plain("0xff"), Spelling().plain("5.1 %")
     ('1234.50', '255', '5.1')
-    >>> Spelling().plain("(12.5)")  # as accountants write what is below zero
+    >>> Spelling().plain("(12.5)")  # the accounting format of negative numbers
     '-12.5'
     """
 
@@ -248,7 +248,7 @@ def look_alike(cells: Sequence[str]) -> bool:
     return are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE and not are_addresses(cells)
 
 
-def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
+def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     """Return texts that mark missing values in a numeric column, such as ``unknown``.
 
     There are at most two such texts. Each has no digits and occurs at least five times.
@@ -260,7 +260,7 @@ def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
     ----------
     name
         The column.
-    there
+    present
         First cells of the column, without missing ones.
 
     Examples
@@ -270,17 +270,17 @@ def repeated_texts(name: str, there: Sequence[str]) -> dict[str, float]:
     >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
     {}
     """
-    repeated = {text: n for text, n in Counter(there).items() if n >= _LEAST_REPEATS and text != name}
+    repeated = {text: n for text, n in Counter(present).items() if n >= _LEAST_REPEATS and text != name}
     texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
-    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(there):
+    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(present):
         return {}
-    numbers = [cell for cell in there if cell not in texts]
+    numbers = [cell for cell in present if cell not in texts]
     read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
     different = {*read}
     are_codes = len(different) < _LEAST_NUMBERS and all(is_number(x) and number_of(x).is_integer() for x in different)
     if are_codes or not nearly_all(len(read), numbers):
         return {}
-    return {text: n / len(there) for text, n in texts.items()}
+    return {text: n / len(present) for text, n in texts.items()}
 
 
 class SpelledNumbers(Memo):

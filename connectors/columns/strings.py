@@ -212,8 +212,8 @@ def floats_of(array: Any) -> NDArray[np.float64]:
     validity, data = array.buffers()
     values = np.frombuffer(data, np.float64, len(array), 8 * array.offset)
     if array.null_count:
-        there = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
-        values = np.where(there[array.offset :], values, np.nan)
+        is_valid = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
+        values = np.where(is_valid[array.offset :], values, np.nan)
     return values
 
 

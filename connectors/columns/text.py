@@ -142,16 +142,16 @@ class TextColumns:
         features = dict.fromkeys(self._roles.features(header.names))
         new = [name for name in features if name not in self._met]
         without = [name for name in self._met if name not in features]
-        gone = [name for name in without if name not in self._absent]
+        absent = [name for name in without if name not in self._absent]
         folded = {name.casefold(): name for name in without}
         form = "column {name!r} is not in the files before {source}: it is a new feature from there on{hint}"
         hints = {name: f" (is it {folded[key]!r}?)" for name in new if (key := name.casefold()) in folded}
         with self.numbers.notices.together():
             self.numbers.notices.say(*(Notice.of(form, n, source=source, hint=hints.get(n, "")) for n in new))
             form = "column {name!r} is not in {source}: its values are missing there, and in other files without it"
-            self.numbers.notices.say(*(Notice.of(form, name, source=source) for name in sorted(gone)))
+            self.numbers.notices.say(*(Notice.of(form, name, source=source) for name in sorted(absent)))
         self._met.update(new)
-        self._absent.update(gone)
+        self._absent.update(absent)
         return other
 
     @property
@@ -196,9 +196,10 @@ class TextColumns:
             self._decide_unnamed(source, columns)
             undecided = [name for name in self._features if name not in self.types]
             wanted = [name for name in self._features if self.types.get(name, "number") == "number"]
-            asked = undecided if is_later else wanted  # a later file decides only columns without values before
-            texts = {name: cells for name in asked if not isinstance(cells := columns[name], np.ndarray)}
-            arrays = dict.fromkeys((name for name in asked if name not in texts), "number")
+            # A later file decides only columns without values before.
+            chosen = undecided if is_later else wanted
+            texts = {name: cells for name in chosen if not isinstance(cells := columns[name], np.ndarray)}
+            arrays = dict.fromkeys((name for name in chosen if name not in texts), "number")
             self.types = arrays | self.numbers.decide(source, texts) | self.types
             self.warn_of_counters(undecided, columns)
             times = [name for name in self._features if self.types.get(name) == "time"]
@@ -263,15 +264,15 @@ class TextColumns:
         """Kinds of all used columns for `ArrowCells`; columns with two uses are text."""
         others = list(filter(None, self._others()))
         uses = Counter([*dict.fromkeys(self._features), *others])
-        alone = {name for name in uses if uses[name] == 1}
+        single_use = {name for name in uses if uses[name] == 1}
         found = dict.fromkeys([*self._features, *others], LISTED)
         found |= {
             name: NUMBERS
             for name in self._features
-            if name in alone and self.types.get(name) == "number" and self.numbers.is_plain(name)
+            if name in single_use and self.types.get(name) == "number" and self.numbers.is_plain(name)
         }
         own = {self._roles.key: APART} | ({} if self._features else {self._roles.label: CODED})
-        return found | {name: kind for name, kind in own.items() if name in alone}
+        return found | {name: kind for name, kind in own.items() if name in single_use}
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time

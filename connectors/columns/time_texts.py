@@ -89,7 +89,7 @@ def dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
     if not values or type(values[0]) is not str or values[0][4:5] != "-":
         return None
     try:
-        # The dash excludes numbers, some of which ISO 8601 parses as dates.
+        # The dash excludes numbers, because ISO 8601 parses some of them as dates.
         moments = [datetime.fromisoformat(text) for text in values if text[4:5] == "-"]
     except (TypeError, ValueError):
         return None
@@ -158,7 +158,7 @@ def is_of_time(name: object) -> bool:
     return isinstance(name, str) and name.endswith(_PARTS)
 
 
-def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+def time_features(name: str, times: NDArray[np.int64], is_present: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
     """Compute `time_row` for an array of times, with NaN for missing times."""
     days, rest = np.divmod(times, _DAY_MS)
     hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
@@ -168,7 +168,7 @@ def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_])
     # `math`, as for single times: the results of numpy differ in the last bit.
     columns = [np.fromiter(map(wave, hours), np.float64, n) for wave in (math.sin, math.cos)]
     columns += [np.array([wave(day) for day in week])[weekdays] for wave in (math.sin, math.cos)]
-    return dict(zip(time_names(name), (np.where(there, column, np.nan) for column in columns), strict=True))
+    return dict(zip(time_names(name), (np.where(is_present, column, np.nan) for column in columns), strict=True))
 
 
 def formats_of(texts: Iterable[str]) -> list[str]:

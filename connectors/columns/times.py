@@ -99,13 +99,13 @@ class Times:
             return
         if fault := _date_in_digits(name, numbers[0]):
             raise ConnectorError(f"{source}: {fault}", option="time_unit", column=name)
-        told = Counter(unit for number in numbers if (unit := time_unit_of(number)))
-        guesses: list[Any] = [time_unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
+        votes = Counter(unit for number in numbers if (unit := time_unit_of(number)))
+        guesses: list[Any] = [time_unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in votes.most_common(1))]
         for guess in guesses:
             if 10 * _count_refused(name, numbers, guess) <= len(numbers):
                 self.guesses[name] = guess
                 return
-        units = [unit for unit, _ in told.most_common(2)]
+        units = [unit for unit, _ in votes.most_common(2)]
         examples = [next(number for number in numbers if time_unit_of(number) == unit) for unit in units]
         some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
@@ -157,15 +157,15 @@ class Times:
 
         The reason for each row that is not a time is added to `bad`.
         """
-        there = np.flatnonzero([not is_missing_time(value, missing) for value in values])
+        present = np.flatnonzero([not is_missing_time(value, missing) for value in values])
         found: Bad = {}
-        whole = len(there) == len(values)
+        whole = len(present) == len(values)
         times = np.zeros(len(values), np.int64)
-        times[there] = self.milliseconds(name, values if whole else [values[i] for i in there.tolist()], found)
+        times[present] = self.milliseconds(name, values if whole else [values[i] for i in present.tolist()], found)
         for i, reason in found.items():
-            bad.setdefault(int(there[i]), reason)
+            bad.setdefault(int(present[i]), reason)
         is_time = np.zeros(len(values), bool)
-        is_time[np.delete(there, list(found))] = True
+        is_time[np.delete(present, list(found))] = True
         return time_features(name, times, is_time)
 
     def row(self, name: str, value: Any, missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
@@ -189,14 +189,14 @@ class Times:
             if fault := _date_in_digits(name, number):
                 raise _RefusedError(fault)
             guess = self.guesses[name] = time_unit_of(number) or abs(number)
-        told = time_unit_of(number)
+        unit = time_unit_of(number)
         if isinstance(guess, str):
-            if told not in (None, guess):
-                raise _RefusedError(_of_another(name, number, str(told), guess))
+            if unit not in (None, guess):
+                raise _RefusedError(_of_another(name, number, str(unit), guess))
             self._log_once(name, number)
             return guess
-        if told is not None and abs(number) > _GROWTH * guess:
-            raise _RefusedError(_of_another(name, number, told, None))
+        if unit is not None and abs(number) > _GROWTH * guess:
+            raise _RefusedError(_of_another(name, number, unit, None))
         self._log_once(name, number)
         self.guesses[name] = max(guess, abs(number))
         return "ms"
@@ -325,11 +325,11 @@ def seconds_of(time: Any) -> float:
         number = math.nan if isinstance(time, datetime) else float(time)
     except (TypeError, ValueError) as error:
         raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
-    told = time_unit_of(number) if math.isfinite(number) else None
-    if told not in (None, "s"):
+    unit = time_unit_of(number) if math.isfinite(number) else None
+    if unit not in (None, "s"):
         raise ValueError(
-            f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(told)]}: "
-            f"divide it by {TIME_UNITS[str(told)]}"
+            f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(unit)]}: "
+            f"divide it by {TIME_UNITS[str(unit)]}"
         )
     return number
 

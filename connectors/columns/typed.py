@@ -144,8 +144,8 @@ class TypedColumns(TextColumns):
         found = self.milliseconds(column)
         if found is None:
             return self.times.milliseconds(name, self.plain(name, column, bad), bad)
-        times, there = found
-        for i in np.flatnonzero(~there).tolist():
+        times, is_present = found
+        for i in np.flatnonzero(~is_present).tolist():
             bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
         return times
 

@@ -116,11 +116,11 @@ def find_files(roots: Sequence[str], order: str, exclude: Sequence[str] = ()) ->
     listed = _listed_together(list(filter(is_remote, roots)))
     for root in roots:
         if root in listed:
-            there = listed[root]
+            files_of_root = listed[root]
         else:
             paths = sorted(_inside(root), key=natural_key) if is_several(root) else [root]
-            there = [file for path in paths if (file := _listed(path, root)) is not None]
-        for file in there:
+            files_of_root = [file for path in paths if (file := _listed(path, root)) is not None]
+        for file in files_of_root:
             if not (outputs and is_several(root) and _is_in(os.path.realpath(file.path), outputs)):
                 found.setdefault(file.identity, file)
     files = list(found.values())

@@ -87,8 +87,8 @@ class ManyFilesSource(PrefetchSource):
 
     def _check_keys(self, file: ListedFile, keys: Sequence[str]) -> None:
         if self._hive and set(file.keys) != set(keys):
-            there = ", ".join(f"{key}=..." for key in keys) or "no such names"
-            what = f"the folders of the files have different keys; those of the first file are {there}"
+            names = ", ".join(f"{key}=..." for key in keys) or "no such names"
+            what = f"the folders of the files have different keys; those of the first file are {names}"
             raise ConnectorError(f"{file.name}: {what}: set hive_partitioning=no", "value", option="hive_partitioning")
 
     def _next_file(self) -> bool:

@@ -354,9 +354,9 @@ def topic_setting(client: Any, topic: str, setting: str) -> str:
     from kafka.admin import ConfigResource
     from kafka.errors import KafkaError
 
-    asked = ConfigResource("topic", topic, [setting])
+    resource = ConfigResource("topic", topic, [setting])
     try:
-        return str(client.describe_configs([asked], config_filter="all")["topic"][topic][setting]["value"])
+        return str(client.describe_configs([resource], config_filter="all")["topic"][topic][setting]["value"])
     except (KafkaError, KeyError, TypeError):
         return ""
 

@@ -60,9 +60,9 @@ def passes_anew(error: BaseException) -> bool:
 def _all_are(error: BaseException, some: set[str]) -> bool:
     from kafka import errors
 
-    told = {kind for name in kinds(error) if (kind := getattr(errors, name, None)) is not None}
-    told = told - {errors.KafkaError} or told  # it wraps others
-    return bool(told) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in told)
+    classes = {kind for name in kinds(error) if (kind := getattr(errors, name, None)) is not None}
+    classes = classes - {errors.KafkaError} or classes  # it wraps others
+    return bool(classes) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in classes)
 
 
 class RetryTimeout:

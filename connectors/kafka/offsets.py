@@ -83,9 +83,9 @@ class Offsets:
 
     def seek(self, position: Mapping[int, int]) -> None:
         """Set the next offsets."""
-        if gone := sorted(set(position) - set(self.next)):
+        if missing := sorted(set(position) - set(self.next)):
             raise ConnectorError(
-                f"{self.name}: has no partition {gone[0]}, whose events were learned: check the topic", "position"
+                f"{self.name}: has no partition {missing[0]}, whose events were learned: check the topic", "position"
             )
         self.next = dict(self.begin)  # also of new partitions
         self._check(position, self.end)

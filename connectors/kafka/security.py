@@ -137,14 +137,14 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
         return None
     pool = ThreadPoolExecutor(len(servers))
     try:
-        asked = {pool.submit(_try, name, server, options): server for server in servers}
+        attempts = {pool.submit(_try, name, server, options): server for server in servers}
         refusals = []
-        for done in as_completed(asked):
+        for done in as_completed(attempts):
             error = done.exception()
             if error is None:
-                return asked[done]
+                return attempts[done]
             if isinstance(error, _Refused):
-                refusals.append((f"{asked[done]} {error}", error.option))
+                refusals.append((f"{attempts[done]} {error}", error.option))
             elif not isinstance(error, OSError):
                 raise error
     finally:

@@ -189,16 +189,16 @@ class KafkaSink(Sink):
 
     def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
         """Create transactions from the options."""
-        asked, defaults = Options(self.name, self._given), import_kafka().KafkaProducer.DEFAULT_CONFIG
+        options, defaults = Options(self.name, self._given), import_kafka().KafkaProducer.DEFAULT_CONFIG
         default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
-        identity = asked.text("transactional_id") or default
-        group = asked.text("mark_group") or identity
-        interval = asked.seconds("commit_interval", 0.01)
-        timeout = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
-        trust = asked.one_of("mark", ("check", "trust", "forget")) or "check"
+        identity = options.text("transactional_id") or default
+        group = options.text("mark_group") or identity
+        interval = options.seconds("commit_interval", 0.01)
+        timeout = options.seconds("broker_timeout", START_S) if options.has("broker_timeout") else None
+        trust = options.one_of("mark", ("check", "trust", "forget")) or "check"
         client = {} if timeout is None else {"bootstrap_timeout_ms": timeout * 1000}
-        brokers = Brokers(self.name, servers, client | client_options(asked, defaults))
-        asked.finish()
+        brokers = Brokers(self.name, servers, client | client_options(options, defaults))
+        options.finish()
         mark = Mark(brokers, group, source, trust=trust, fresh=setting.fresh)
         return Transactions(brokers, mark, identity=identity, interval_s=interval, timeout_s=timeout)
 

@@ -123,9 +123,9 @@ class KafkaSource(Source):
             found, self.cluster = self._starting.ask(lambda: self._brokers.find_topic(client, self.topic))
             if found is None and not self._options.wait_for_topic:
                 with convert_errors(self.name, "topics cannot be listed"):
-                    there = sorted(name for name in client.list_topics() if not name.startswith("__"))
+                    topics = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
-                    f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
+                    f"{self.name}: there is no topic {self.topic!r} among {', '.join(topics[:20]) or 'none at all'}; "
                     "create it, or set absent=wait to wait until it is there",
                     "no topic",
                     option="absent",
@@ -179,7 +179,7 @@ class KafkaSource(Source):
     def seek(self, position: Position) -> None:
         """Move to a position, so that the next event is the first one after it."""
         try:
-            asked = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
+            offsets = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"{self.name}: not a position in topic {self.topic}: {position!r}"
             raise ConnectorError(message, "position") from error
@@ -191,13 +191,13 @@ class KafkaSource(Source):
                 "recreated",
                 option="recreated",
             )
-        self._offsets.seek(asked)
+        self._offsets.seek(offsets)
         self._options.values.restore(position)
 
-    def _anew(self, learned: str, there: str) -> str:
+    def _anew(self, learned: str, current: str) -> str:
         return (
             f"{self.name}: the topic was deleted and recreated since events of it were learned (its id was {learned}, "
-            f"and is {there}), so that the same offsets are other events; start over with --reset"
+            f"and is {current}), so that the same offsets are other events; start over with --reset"
         )
 
     # Reading -----------------------------------------------------------------------------------------------------
@@ -282,11 +282,11 @@ class KafkaSource(Source):
     def _add_partitions(self) -> None:
         """Add new partitions from their beginning, also those of a new topic."""
         with convert_errors(self.name, "its partitions cannot be read"):
-            there = self._consumer.partitions_for_topic(self.topic) or set()
+            partitions = self._consumer.partitions_for_topic(self.topic) or set()
         if not self._offsets.next:
             self._timeout.reset(self.name)
         self._id = self._id or self._current_id()
-        new = sorted(there - set(self._offsets.next))
+        new = sorted(partitions - set(self._offsets.next))
         if not new or (self._options.until_end and self._offsets.next):
             return
         logger.warning("%s: taking partitions %s, which are new", self.name, ", ".join(map(str, new)))
@@ -304,9 +304,9 @@ class KafkaSource(Source):
         if self._cluster is not None and now - self._refreshed >= ASK_S:  # the client asks every few minutes
             self._refreshed = now
             self._cluster.request_update()
-        there = self._current_id()
-        if self._id is not None and there not in (None, self._id):
-            raise ConnectorError(self._anew(self._id, there), "recreated")
+        current = self._current_id()
+        if self._id is not None and current not in (None, self._id):
+            raise ConnectorError(self._anew(self._id, current), "recreated")
 
     def _check_exists(self) -> None:
         """Raise ConnectorError if the topic was deleted."""

@@ -28,22 +28,22 @@ class SourceOptions:
         Default configuration of the client.
     """
 
-    def __init__(self, asked: Options, topic: str, defaults: Mapping[str, Any]) -> None:
-        self.values = value_format(asked)
-        self.batch_size = asked.integer("batch_size", 1024, 1)
-        self.max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+    def __init__(self, options: Options, topic: str, defaults: Mapping[str, Any]) -> None:
+        self.values = value_format(options)
+        self.batch_size = options.integer("batch_size", 1024, 1)
+        self.max_value_bytes = options.integer("max_value_bytes", 1 << 20, 1)
         self.decoder = Decoder(topic, self.values, self.max_value_bytes)
-        self.max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
+        self.max_held_bytes = options.integer("max_held_bytes", 64 << 20, 1)
         self.batch_bytes = self.max_held_bytes // 8
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
-        self.order = orders[asked.one_of("order", orders) or "timestamp"]
-        self.max_idle = asked.seconds("max_idle", 0.02)
-        self.until_end = asked.one_of("at_end", ("stop", "wait")) == "stop"
-        self.from_end = asked.one_of("auto_offset_reset", ("earliest", "latest")) == "latest"
-        self.skip_gap = asked.one_of("gap", ("stop", "skip")) == "skip"
-        self.accept_recreated = asked.one_of("recreated", ("stop", "accept")) == "accept"
-        self.wait_for_topic = asked.one_of("absent", ("stop", "wait")) == "wait"
-        self.timeout_s = asked.seconds("broker_timeout", START_S) if asked.has("broker_timeout") else None
+        self.order = orders[options.one_of("order", orders) or "timestamp"]
+        self.max_idle = options.seconds("max_idle", 0.02)
+        self.until_end = options.one_of("at_end", ("stop", "wait")) == "stop"
+        self.from_end = options.one_of("auto_offset_reset", ("earliest", "latest")) == "latest"
+        self.skip_gap = options.one_of("gap", ("stop", "skip")) == "skip"
+        self.accept_recreated = options.one_of("recreated", ("stop", "accept")) == "accept"
+        self.wait_for_topic = options.one_of("absent", ("stop", "wait")) == "wait"
+        self.timeout_s = options.seconds("broker_timeout", START_S) if options.has("broker_timeout") else None
         self.client: dict[str, Any] = {
             "isolation_level": "read_committed",
             "max_poll_records": 4000,
@@ -52,10 +52,10 @@ class SourceOptions:
         }
         if self.timeout_s is not None:
             self.client["bootstrap_timeout_ms"] = self.timeout_s * 1000
-        self.client |= client_options(asked, {key: defaults[key] for key in defaults if key != "auto_offset_reset"})
+        self.client |= client_options(options, {key: defaults[key] for key in defaults if key != "auto_offset_reset"})
         self.group = str(self.client.pop("group_id", f"streamsvm.{topic}") or "")
         self.client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
-        asked.finish()
+        options.finish()
 
     def fetch_limits(self, partitions: int) -> dict[str, Any]:
         """Return limits of fetches for a number of partitions, overridden by options."""

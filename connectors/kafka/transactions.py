@@ -196,12 +196,12 @@ class Transactions:
         from kafka.errors import KafkaTimeoutError
 
         call, since = self._commit, time.monotonic()
-        asked = since
+        checked = since
         while not call.wait(LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
             self._check_deadline()
-            if time.monotonic() - asked > ASK_S and self._deadline == float("inf"):
+            if time.monotonic() - checked > ASK_S and self._deadline == float("inf"):
                 self._check_topics()  # the client itself would retry forever
-                asked = time.monotonic()
+                checked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
                 self._timeout.wait(UnreachableError(f"{self.name}: a commit got no response"), since)
         try:
@@ -260,8 +260,8 @@ class Transactions:
     def _is_replaced(self) -> bool:
         """Return whether a newer run caused an error of `_FENCED`.
 
-        Brokers also send these errors after a transaction timeout, or if an older run has started a producer before
-        it found the mark of this run.
+        Brokers also send these errors after a transaction timeout. An older run causes them, too, if it has started a
+        producer before it found the mark of this run.
         """
         if self.mark.topic is None:
             half_s = float(self.brokers.client.get("transaction_timeout_ms", 60_000)) / 2000
@@ -300,15 +300,15 @@ class Transactions:
     def _check_topics(self) -> None:
         """Raise ConnectorError if a topic was deleted."""
         source, sinks = self.mark.topic, self.limits.by_topic
-        gone = self.brokers.gone(sinks if source is None else [*sinks, source])
-        if gone is None:
+        deleted = self.brokers.gone(sinks if source is None else [*sinks, source])
+        if deleted is None:
             return
         way = "create it again and start the run again, which goes on from its checkpoint where it has one"
-        if gone not in sinks:
+        if deleted not in sinks:
             way = (
                 "what was learned is in the checkpoint or the saved model. If it is recreated, start over with --reset"
             )
-        what = f"the topic {gone!r} {'' if gone in sinks else 'of the events '}no longer exists; {way}"
+        what = f"the topic {deleted!r} {'' if deleted in sinks else 'of the events '}no longer exists; {way}"
         raise ConnectorError(f"{self.name}: results cannot be written: {what}", "deleted")
 
     def hurry(self) -> None:

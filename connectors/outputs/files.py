@@ -61,12 +61,12 @@ class FileSink(Sink):
         except OSError as error:
             raise ConnectorError(f"{self.name}: cannot be made a directory for parts: {error.strerror}") from error
 
-    def _check_left(self, n: int, there: int, unit: str) -> None:
+    def _check_left(self, n: int, size: int, unit: str) -> None:
         """Raise an error if fewer than n bytes or parts exist."""
         if n and self._made:
             raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before", "missing")
-        if n > there:
-            what = f"has {there} {unit}, but {n} were written before: it was changed"
+        if n > size:
+            what = f"has {size} {unit}, but {n} were written before: it was changed"
             raise ConnectorError(f"{self.name}: {what}", "changed")
 
 

@@ -131,8 +131,8 @@ class PartsSink(FileSink):
                 self._finish_before(latest - 1)
             part, found = _rows(table, rows.start, rows.stop), np.unique(spans[rows]).tolist()
             for span in found:
-                here = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
-                self._append(folder_of(span, self._by), span, here)
+                own = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
+                self._append(folder_of(span, self._by), span, own)
 
     def _check_columns(self, table: Results) -> None:
         self._replace()
@@ -269,9 +269,9 @@ class PartsSink(FileSink):
             if not os.path.exists(part.unfinished) and os.path.exists(part.path):
                 os.replace(part.path, part.unfinished)
                 sync_directory(os.path.dirname(part.path))
-            there = self._durable_size(part)
-            if there < part.durable:
-                what = f"has a length of {there}, but {part.durable} was written before: it was changed"
+            size = self._durable_size(part)
+            if size < part.durable:
+                what = f"has a length of {size}, but {part.durable} was written before: it was changed"
                 raise ConnectorError(f"{part.unfinished}: {what}", "changed")
             self._truncate(part)
 

@@ -82,8 +82,8 @@ def working(name: str, place: str = "") -> Iterator[None]:
         yield
     except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
         text = " ".join(_NOISE.sub("", str(error)).split())
-        said = _QUOTED.sub("", text)
-        is_refused = not place and _REFUSED.search(said) and not _PASSING.search(said)
+        unquoted = _QUOTED.sub("", text)
+        is_refused = not place and _REFUSED.search(unquoted) and not _PASSING.search(unquoted)
         is_refused = is_refused or isinstance(error, adbc_driver_manager.ProgrammingError)
         raise (ConnectorError if is_refused else UnreachableError)(f"{name}: {place}{text}", "database") from error
 

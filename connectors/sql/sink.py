@@ -188,9 +188,9 @@ class SqlSink(Sink):
             with self._transaction() as cursor:
                 cursor.execute(f"DELETE FROM {self._table} WHERE {quoted(NUMBER)} >= {rows}")
                 cursor.execute(f"SELECT count(*) FROM {self._table}")
-                (there,) = cursor.fetchone()
-                if there != rows:
-                    what = f"has {there} rows, but {rows} were written before: it was changed"
+                (count,) = cursor.fetchone()
+                if count != rows:
+                    what = f"has {count} rows, but {rows} were written before: it was changed"
                     raise ConnectorError(f"{self.name}: {what}", "changed")
         self._fresh, self._touched, self._rows, self._held = False, True, rows, None
 

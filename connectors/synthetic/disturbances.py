@@ -147,8 +147,8 @@ class Missing(_OfFeatures):
     """Features are missing; with `before = 1` and `after = 0` they appear instead."""
 
     def affect(self, event: Event, rng: random.Random) -> Event:
-        gone = set(self.among(event.x))
-        return event._replace(x={name: value for name, value in event.x.items() if name not in gone})
+        removed = set(self.among(event.x))
+        return event._replace(x={name: value for name, value in event.x.items() if name not in removed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +159,8 @@ class Scale(_OfFeatures):
     offset: float = 0.0
 
     def affect(self, event: Event, rng: random.Random) -> Event:
-        there = self.among(event.x)
-        return event._replace(x=event.x | {name: self.factor * event.x[name] + self.offset for name in there})
+        affected = self.among(event.x)
+        return event._replace(x=event.x | {name: self.factor * event.x[name] + self.offset for name in affected})
 
 
 class Noise(Disturbance):

@@ -149,14 +149,14 @@ class GrowingFile(FileStream):
 
     def _check_name(self) -> None:
         """Raise ConnectorError if the file was truncated, removed, renamed or replaced."""
-        here = os.fstat(self._fd)
-        if here.st_size < self._file.tell():
+        opened = os.fstat(self._fd)
+        if opened.st_size < self._file.tell():
             raise self._truncated()
         try:
-            there = os.stat(self._name)
+            named = os.stat(self._name)
         except OSError:
             raise ConnectorError(f"{self._name}: the followed file was removed or renamed", "removed") from None
-        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+        if (opened.st_dev, opened.st_ino) != (named.st_dev, named.st_ino):
             what = "the followed file was replaced by another (rotated); start the run again with --reset"
             raise ConnectorError(f"{self._name}: {what}", "replaced")
 

@@ -156,11 +156,11 @@ class CsvFormat(TextFormat):
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the column names from the first record; with `header=no`, it is an event."""
         before = self._given.skip_rows
-        told = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
-        dialect = self._given if told is None or self._chosen else replace(self._given, delimiter=told[1])
+        declared = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
+        dialect = self._given if declared is None or self._chosen else replace(self._given, delimiter=declared[1])
         if dialect != self._dialect:
             self._follow(dialect)
-        before += told is not None
+        before += declared is not None
         size = self._header(lines[before:], last)
         return None if size is None else before + size
 
@@ -210,12 +210,12 @@ class CsvFormat(TextFormat):
 
     def _hint(self, lines: Sequence[str]) -> str:
         """Suggest the line of the header if it is not the first one, else return ""."""
-        asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
+        required = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
         first = next(self._first_rows(lines), [])
         if 2 * sum(map(is_number, first)) > len(first):
             return "; the first line looks like values: set header=no if there is no header (columns are f1, f2, ...)"
         for i, row in enumerate(self._first_rows(lines)):
-            if asked and asked <= {name.strip() for name in row}:
+            if required and required <= {name.strip() for name in row}:
                 n = self._dialect.skip_rows + i
                 return f"; line {n + 1} names them: set skip_rows={n}" if i else ""
         return ""

@@ -168,8 +168,8 @@ class JsonColumns(TextColumns):
                 if str in kinds and self._convert.get(name) in (None, "number"):
                     columns[name] = values
                 elif name not in self._convert and kinds <= _NUMBERS:
-                    gone = self._roles.missing_values
-                    numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
+                    sentinels = self._roles.missing_values
+                    numbers = np.array([None if value in sentinels else value for value in values], dtype=np.float64)
                     warn_of_numbers(name, numbers, self.numbers.notices)
             texts = {name: [value for value in values if type(value) is str] for name, values in columns.items()}
             for name, kind in self.numbers.decide(source, texts).items():
@@ -194,8 +194,8 @@ class JsonColumns(TextColumns):
         These may appear later.
         """
         try:
-            there = [*names, *self.nested.met]
-            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, there)
+            names_so_far = [*names, *self.nested.met]
+            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names_so_far)
         except ConnectorError as error:
             if n < SAMPLE and not is_live:
                 raise
@@ -278,8 +278,8 @@ class JsonColumns(TextColumns):
             rows = self.nested.rows(rows, bad)
             kinds = _kinds(rows)
         if not kinds.isdisjoint(self._may_be_missing):
-            gone = self._gone
-            rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
+            missing = self._gone
+            rows = [row if missing.isdisjoint(row.values()) else _without(row, missing) for row in rows]
         for name, texts in self.numbers.markers.items():
             for row in rows:
                 if row.get(name) in texts:
@@ -311,8 +311,8 @@ def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
     return set(map(type, chain.from_iterable(map(dict.values, rows))))
 
 
-def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value not in gone}
+def _without(row: dict[str, Any], values: frozenset[Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value not in values}
 
 
 open_json = functools.partial(TextSource, make=JsonFormat, elements=True)

@@ -184,8 +184,8 @@ class LineReader:
         self._clear(offset, int(position["line"]), head, data[:last])
         self._add(data[last:])
 
-    def _differs(self, how: str) -> ConnectorError:
-        return ConnectorError(f"{self._name}: is not the file that was read before: {how}", "another")
+    def _differs(self, difference: str) -> ConnectorError:
+        return ConnectorError(f"{self._name}: is not the file that was read before: {difference}", "another")
 
     def _read(self, least: int) -> bytes:
         """Read at least `least` bytes, or up to the end of the stream."""

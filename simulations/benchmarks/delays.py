@@ -1,10 +1,10 @@
 """Accuracy with delayed labels, compared with River's learners.
 
 The label of an event arrives after a fixed number of other events. River's evaluation with a delay measures the default
-classifier in a `DelayedClassifier`, and River's logistic regression (on standardised features) and adaptive random
-forest of ten trees. Streams have 20,000 events, or 50,000 for a delay of 10,000.
+classifier in a `DelayedClassifier`. It also measures River's logistic regression on standardised features, and its
+adaptive random forest of ten trees. Streams have 20,000 events, or 50,000 for a delay of 10,000.
 
-Generated labels that persist, with features that say nothing, are also compared with the baselines after 2,000 events:
+Generated labels that persist, with uninformative features, are also compared with the baselines after 2,000 events:
 the last known label, the majority of recent known labels, and of these the one that was right more often so far.
 """
 

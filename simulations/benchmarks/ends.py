@@ -92,10 +92,10 @@ def learner(kind: str) -> dict[str, float]:
     def once() -> dict[str, float]:
         model, seconds = CPMClassifier(), 0.0
         for first in range(0, EVENTS, BATCH):
-            here = slice(first, first + BATCH)
-            rows, _, _, _ = model.encode_labelled({k: v[here] for k, v in arrays.items()}, labels[here])
+            span = slice(first, first + BATCH)
+            rows, _, _, _ = model.encode_labelled({k: v[span] for k, v in arrays.items()}, labels[span])
             start = time.process_time()
-            model.run_batch(rows, labels[here])
+            model.run_batch(rows, labels[span])
             seconds += time.process_time() - start
         return {"us": 1e6 * seconds / EVENTS}
 

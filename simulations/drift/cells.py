@@ -103,16 +103,16 @@ def measures(probas: NDArray[np.float64], stream: Stream, drifts: Sequence[Drift
     }
 
 
-def kappa(said: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+def kappa(codes: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
     """Compute Cohen's kappa."""
-    n = int(max(said.max(), truth.max())) + 2
-    by_chance = float(np.bincount(said + 1, minlength=n) @ np.bincount(truth + 1, minlength=n)) / len(truth) ** 2
-    return float(((said == truth).mean() - by_chance) / (1.0 - by_chance)) if by_chance < 1.0 else 0.0
+    n = int(max(codes.max(), truth.max())) + 2
+    by_chance = float(np.bincount(codes + 1, minlength=n) @ np.bincount(truth + 1, minlength=n)) / len(truth) ** 2
+    return float(((codes == truth).mean() - by_chance) / (1.0 - by_chance)) if by_chance < 1.0 else 0.0
 
 
-def balanced(said: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+def balanced(codes: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
     """Compute the balanced accuracy: the mean recall over the classes."""
-    return float(np.mean([(said[truth == c] == c).mean() for c in np.unique(truth)]))
+    return float(np.mean([(codes[truth == c] == c).mean() for c in np.unique(truth)]))
 
 
 def average_precision(probas: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
@@ -144,6 +144,6 @@ def recovered(right: NDArray[np.bool_], drifts: Sequence[Drift]) -> list[int | N
             continue
         target = min(right[(last + at) // 2 : at].mean(), right[(at + following) // 2 : following].mean()) - WITHIN
         latest = (sums[at + LATEST : following + 1] - sums[at : following + 1 - LATEST]) / LATEST
-        there = np.flatnonzero(latest >= target)
-        found.append(int(there[0]) + LATEST if len(there) else following - at)
+        reached = np.flatnonzero(latest >= target)
+        found.append(int(reached[0]) + LATEST if len(reached) else following - at)
     return found

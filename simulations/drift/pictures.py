@@ -35,12 +35,12 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _png(figure: Any, dpi: int = 110) -> bytes:
+def _png(figure: Any) -> bytes:
     """Save a figure as PNG with few colours, small enough for the repository."""
     from PIL import Image
 
     drawn, packed = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, dpi=dpi, bbox_inches="tight")
+    figure.savefig(drawn, dpi=110, bbox_inches="tight")
     _pyplot().close(figure)
     Image.open(drawn).convert("RGB").quantize(128).save(packed, "png", optimize=True)
     return packed.getvalue()

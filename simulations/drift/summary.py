@@ -52,14 +52,14 @@ def frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return cells[cells.planned == common].sort_values(["scenario", "learner", "seed"], ignore_index=True)
 
 
-def means(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataFrame:
+def means(cells: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
     """Return means over the common seeds: a row per scenario, a column per learner."""
-    return _wide(cells, column, learners).groupby(level="scenario").mean()
+    return _wide(cells, learners).groupby(level="scenario").mean()
 
 
 def common(cells: pd.DataFrame, learners: Sequence[str]) -> pd.MultiIndex:
     """Return the scenarios and seeds that all learners have in common."""
-    return _wide(cells, "accuracy", learners).index
+    return _wide(cells, learners).index
 
 
 def companies(cells: pd.DataFrame, ranked: Sequence[str]) -> list[list[str]]:
@@ -72,8 +72,8 @@ def companies(cells: pd.DataFrame, ranked: Sequence[str]) -> list[list[str]]:
     return [first] if len(first) == len(ranked) else [first, list(ranked)]
 
 
-def _wide(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataFrame:
-    wide = cells[cells.learner.isin(learners)].pivot_table(column, ["scenario", "seed"], "learner")
+def _wide(cells: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
+    wide = cells[cells.learner.isin(learners)].pivot_table("accuracy", ["scenario", "seed"], "learner")
     return wide.reindex(columns=list(learners)).dropna()
 
 
@@ -85,7 +85,7 @@ def standing(cells: pd.DataFrame, learners: Sequence[str]) -> Standing | None:
     import scikit_posthocs
     from scipy import stats
 
-    table = means(cells, "accuracy", learners)
+    table = means(cells, learners)
     if len(table) < 3 or len(learners) < 3:
         return None
     ranks = table.rank(axis=1, ascending=False).mean().sort_values()
@@ -132,7 +132,7 @@ def behind(cells: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
     """
     rows = []
     for other in others:
-        both = means(cells, "accuracy", [OURS, other])
+        both = means(cells, [OURS, other])
         gain = both[OURS] - both[other]
         rows += [
             {"scenario": name, "behind": other, "points": 100.0 * value}

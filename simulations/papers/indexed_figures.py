@@ -1,10 +1,10 @@
 """Figures 2, 4, 6 and 7 of Yen, Chang, Lin, Lin and Lin (2013) on available data.
 
-`time` is test error against time (figures 2 and 4), `penalty` several values of C on Covertype (6), and `support` test
-error and support vectors for several values of s (7). Covertype is class 2 against the rest, with two thirds for
-training. MNIST is digit 1 against the rest, with the first 20,000 rows for training. Both are scaled to [0, 1] and in
-memory, where scans replace searches. All runs use one core and one seed. On MNIST with the L2 loss, LIBLINEAR's primal
-rounds have the lowest error because they stop far from their optimum.
+`time` is test error against time (figures 2 and 4), and `penalty` the same for several values of C on Covertype (6).
+`support` is test error and support vectors for several values of s (7). Covertype is class 2 against the rest, with two
+thirds for training. MNIST is digit 1 against the rest, with the first 20,000 rows for training. Both are scaled to [0,
+1] and in memory, where scans replace searches. All runs use one core and one seed. On MNIST with the L2 loss,
+LIBLINEAR's primal rounds have the lowest error because they stop far from their optimum.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def online(sets: Data, loss: str) -> Curve:
     return found
 
 
-def draw_curves(name: str, panels: dict[str, dict[str, Curve]], heading: str, columns: int = 2) -> None:
+def draw_curves(name: str, panels: dict[str, dict[str, Curve]], heading: str) -> None:
     """Plot test error against time, a panel per title."""
     from matplotlib import pyplot as plt
 
-    n_rows = math.ceil(len(panels) / columns)
-    size = (4.8 * columns, 3.4 * n_rows + 0.8)
-    figure, grid = plt.subplots(n_rows, columns, figsize=size, squeeze=False, layout="constrained")
+    n_rows = math.ceil(len(panels) / 2)
+    size = (9.6, 3.4 * n_rows + 0.8)
+    figure, grid = plt.subplots(n_rows, 2, figsize=size, squeeze=False, layout="constrained")
     shown: dict[str, Any] = {}
     for axis, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         for label, curve in curves.items():

@@ -90,7 +90,7 @@ class KeyExamples:
         )
 
     def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
-        """Return a notice if times of events and labels are apart or reversed."""
+        """Return a notice if times of events and labels are distant or reversed."""
         lags = times[:, 1] - times[:, 0]
         median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels arrived in time"
         where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events (median)"

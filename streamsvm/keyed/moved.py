@@ -188,9 +188,12 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
                     value = value[TTL_STAMP_BYTES:]
                 processed = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER)
                 rows[key, partition] = (key, partition, record.timestamp()[1], processed, value)
-            kept, gone = [row for row in rows.values() if row[4] is not None], [k for k in rows if rows[k][4] is None]
+            kept, deleted = (
+                [row for row in rows.values() if row[4] is not None],
+                [k for k in rows if rows[k][4] is None],
+            )
             self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", kept)
-            self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", gone)
+            self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", deleted)
             self._db.executemany("REPLACE INTO places VALUES (?, ?)", places.items())
 
     @contextlib.contextmanager

@@ -288,12 +288,12 @@ class Packer:
 def _tables(state: State) -> str:
     """Hash of the schemas of a state."""
     schemas_of = {each.schema.name: each.schema for each in state.all()}
-    said = [
+    schemas = [
         (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))
         for name, schema in sorted(schemas_of.items())
         for key, entry in schema.entries.items()
     ]
-    return _digest(said, 8).hex()
+    return _digest(schemas, 8).hex()
 
 
 def _digest(content: Any, size: int) -> bytes:

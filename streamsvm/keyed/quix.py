@@ -256,22 +256,22 @@ class Application(quixstreams.Application):
         """Wait until these partitions have no open transaction."""
         if not partitions:
             return
-        asked = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
+        queries = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
         client = AdminClient(self.config.broker_address.as_librdkafka_dict())
         deadline = time.monotonic() + self._unfinished_s
-        while asked:
+        while queries:
             try:
-                ends = [_ends(client, asked, level) for level in IsolationLevel]
-                asked = {tp: spec for tp, spec in asked.items() if len({end[tp] for end in ends}) > 1}
+                ends = [_ends(client, queries, level) for level in IsolationLevel]
+                queries = {tp: spec for tp, spec in queries.items() if len({end[tp] for end in ends}) > 1}
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
-            if asked and time.monotonic() > deadline:
-                names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in asked)
+            if queries and time.monotonic() > deadline:
+                names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in queries)
                 raise quixstreams.exceptions.QuixException(
                     f"transactions in {names} do not end: check for workers of an older version"
                 )
-            if asked:
+            if queries:
                 time.sleep(_PAUSE_S)
 
     def _on_lost(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
@@ -293,9 +293,9 @@ class Application(quixstreams.Application):
         self.stop()
 
 
-def _ends(client: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
+def _ends(client: AdminClient, queries: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
     """End offsets of partitions at an isolation level."""
-    found = client.list_offsets(dict(asked), isolation_level=level, request_timeout=_ANSWER_S)
+    found = client.list_offsets(dict(queries), isolation_level=level, request_timeout=_ANSWER_S)
     return {tp: future.result().offset for tp, future in found.items()}
 
 

@@ -65,10 +65,10 @@ def partitions(app: Application, topic: str) -> int:
 
 def topic_settings(app: Application, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the settings of topics; none of a topic if the query is denied."""
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     client = AdminClient(client_options(app))
     settings: dict[str, dict[str, str]] = {topic: {} for topic in topics}
-    for resource, found in client.describe_configs(asked, request_timeout=ANSWER_S).items() if asked else ():
+    for resource, found in client.describe_configs(resources, request_timeout=ANSWER_S).items() if resources else ():
         with contextlib.suppress(KafkaException):
             settings[resource.name] = {name: entry.value for name, entry in found.result().items()}
     return settings

@@ -149,15 +149,15 @@ def compare_relations(
             own[relations] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
     hits = columns.relation_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
     changes, members = columns.relation_watches.changes(), columns.relations >> 1
-    alone = []
+    unexplained = []
     for hit in hits:
         at, used = int(closed[hit.scale].ends[hit.window]), members[hit.watch][members[hit.watch] >= 0]
         shared = np.isin(members[changes[:, 0]], used).sum(axis=1) >= 2
         earlier = (changes[:, 1] < at) | ((changes[:, 1] == at) & (changes[:, 0] < hit.watch))
         if not (shared & earlier & (changes[:, 2] > at)).any():
-            alone.append(hit)
-    alone.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
-    return [_relation_alarm(columns, closed[hit.scale], hit) for hit in alone]
+            unexplained.append(hit)
+    unexplained.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
+    return [_relation_alarm(columns, closed[hit.scale], hit) for hit in unexplained]
 
 
 def _relation_alarm(columns: Columns, windows: Closed, hit: Hit) -> FeatureAlarm:

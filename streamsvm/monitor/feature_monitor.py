@@ -45,15 +45,15 @@ logger = logging.getLogger("streamsvm")
 class FeatureMonitor(Archived):
     """Detect changes of features, and problems of data quality, without labels.
 
-    Each column is compared with its reference: the distribution of numbers or of categories, values out of range,
-    unseen categories, missing values, types, and values that repeat as those of a stuck sensor. For numeric columns,
-    the relations of two and of three are compared, such as correlations. Events are counted in windows of 64, 256,
-    1,024 and so on, up to half of the reference. A window is tested when it closes, so an alarm comes with the last of
-    64 events.
+    Each column is compared with its reference: the distribution of numbers or categories, and the shares of missing
+    values and of types. Values out of range, unseen categories, and repeated values, as of a stuck sensor, are compared
+    as well. For numeric columns, the relations of two and of three are compared, such as correlations. Events are
+    counted in windows of 64, 256, 1,024 and so on, up to half of the reference. A window is tested when it closes, so
+    an alarm comes with the last of 64 events.
 
-    The level of each test makes the expected number of false alarms at most `false_alarms` per million events, however
-    long the stream is and for all columns together, if events are exchangeable. If successive values depend on each
-    other, counts are divided by a design effect estimated from the reference, and the rate is approximate.
+    If events are exchangeable, the expected number of false alarms is at most `false_alarms` per million events. This
+    bound is for all columns together and streams of any length. If successive values depend on each other, counts are
+    divided by a design effect estimated from the reference, and the rate is approximate.
 
     Parameters
     ----------
@@ -227,9 +227,9 @@ class FeatureMonitor(Archived):
             self._columns.add(self.columns_given)
         new = self._new_columns(parts, n_open)
         begins = sorted({first // BLOCK * BLOCK for first in new.values() if first < n})
-        here = sorted((name for name in new if new[name] // BLOCK * BLOCK <= at), key=lambda x: (new[x], name_key(x)))
-        if here:
-            self._add(here, parts, at)
+        due = sorted((name for name in new if new[name] // BLOCK * BLOCK <= at), key=lambda x: (new[x], name_key(x)))
+        if due:
+            self._add(due, parts, at)
         end = min([n, *(begin for begin in begins if begin > at)])
         most = max(BLOCK, _PART_CELLS // max(1, len(self._columns)) // BLOCK * BLOCK)
         end = min(end, at + most)

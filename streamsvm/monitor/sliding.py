@@ -17,8 +17,8 @@ from streamsvm.monitor.kernels import BLOCK
 class SlidingColumns(Columns):
     """Columns that are compared with the events of up to two reference lengths ago.
 
-    At each multiple of the length, a column takes the events since the last multiple as its new reference, unless it
-    had an alarm among them.
+    At each multiple of the length, the events since the last multiple become the new reference of a column. A column
+    with an alarm among these events keeps its reference.
 
     Attributes
     ----------

@@ -204,15 +204,15 @@ def is_sure(hits: int, n: int, recent_hits: int, recent_n: int, limit: float) ->
     avoids most logarithms.
     """
     total, all_hits = n + recent_n, hits + recent_hits
-    apart = hits * recent_n - recent_hits * n
-    most = apart * apart * total / (n * recent_n * max(all_hits * (total - all_hits), 1))
+    difference = hits * recent_n - recent_hits * n
+    most = difference * difference * total / (n * recent_n * max(all_hits * (total - all_hits), 1))
     return most > limit and log_ratio(hits, n, recent_hits, recent_n) > limit
 
 
 def log_ratio(hits: int, n: int, recent_hits: int, recent_n: int) -> float:
     """Return the log likelihood ratio of two rates against one."""
-    apart = _log_likelihood(hits, n) + _log_likelihood(recent_hits, recent_n)
-    return apart - _log_likelihood(hits + recent_hits, n + recent_n)
+    separate = _log_likelihood(hits, n) + _log_likelihood(recent_hits, recent_n)
+    return separate - _log_likelihood(hits + recent_hits, n + recent_n)
 
 
 def _log_likelihood(hits: int, n: int) -> float:

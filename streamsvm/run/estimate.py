@@ -4,9 +4,9 @@ The accuracy over recent predictions is estimated by the mean of their probabili
 for batches). Probabilities are calibrated with the labels so far, in bins of equal width. The 95 % error bar has two
 parts: the random outcome of each prediction, and the uncertainty about the bins.
 
-When features change, the probabilities stay right if the classes depend on the features as before, and promise too much
-if a broken input misleads the model. The estimate is then lowered towards the accuracy of chance, in proportion to the
-share of the relevance that changed, until labels of later events show which it is. The error grows as much.
+When features change, the probabilities remain calibrated if the classes depend on the features as before. They are too
+high if a broken input misleads the model. Until labels of later events show which case holds, the estimate is lowered
+towards the accuracy of chance, in proportion to the share of the relevance that changed. The error grows as much.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MEMORY = 5_000.0  # effective number of labels per bin
 _MEMORY_BEFORE = 50.0  # of those of events before a change, once labels of later events come
 _RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels between updates of the calibration: a tenth of all, within bounds
 _Z = 1.96
-_SETTLED = 1_000  # labels of events after a change that end the doubt about it
+_SETTLED = 1_000  # labels of events after a change until the estimate is no longer lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Estimate(Stateful):
     >>> estimate.follow(nothing, scores, np.arange(400) % 4 > 0)
     >>> round(estimate.now().error, 2)
     0.06
-    >>> now = estimate.now(doubt=0.4, chance=0.5)
+    >>> now = estimate.now(changed=0.4, chance=0.5)
     >>> round(now.accuracy, 2), round(now.error, 2), round(now.lowered, 2)
     (0.65, 0.16, 0.1)
     """
@@ -134,15 +134,15 @@ class Estimate(Stateful):
         """Number of new labels that triggers an update of the calibration."""
         return min(max(int(self._right[0].sum()) // 10, _RENEW_LEAST), _RENEW_MOST)
 
-    def now(self, doubt: float = 0.0, chance: float = 0.0) -> Estimated:
+    def now(self, changed: float = 0.0, chance: float = 0.0) -> Estimated:
         """Return the current estimate over the recent predictions.
 
         Parameters
         ----------
-        doubt
+        changed
             Share of the relevance of the features that changed, from 0 to 1.
         chance
-            Accuracy of predictions that have nothing to do with the features.
+            Accuracy of predictions that are independent of the features.
         """
         n = len(self._recent)
         if not n:
@@ -150,8 +150,8 @@ class Estimate(Stateful):
         bins = bin_of(self._recent)
         labels, hits = self._right[:, bins]
         p = (hits + _PRIOR * self._recent) / (labels + _PRIOR)
-        doubt *= max(0.0, 1.0 - self._n_since / _SETTLED)
-        lowered = doubt * max(0.0, float(p.mean()) - chance)
+        changed *= max(0.0, 1.0 - self._n_since / _SETTLED)
+        lowered = changed * max(0.0, float(p.mean()) - chance)
         variance = p * (1.0 - p) / (labels + _PRIOR + 1.0)
         # The error of a bin applies to all of its predictions; errors of different bins are independent.
         of_bins = np.bincount(bins, np.sqrt(variance), BINS) / n

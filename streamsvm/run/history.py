@@ -203,9 +203,9 @@ class History:
     def changes(self, since: int) -> list[str]:
         """Describe changes since an earlier number of judged events.
 
-        Reported are features whose share of the relevance has doubled or halved (with at least a twentieth of it),
-        features with changed values (see `Changes.changes`), new classes, classes whose share of events has doubled
-        or halved, a new leading member, and the use of label autocorrelation.
+        The changes are features whose share of the relevance has doubled or halved (if it is at least a twentieth),
+        and features with changed values (see `Changes.changes`). They include new classes, and classes whose share of
+        events has doubled or halved. A new leading member and the use of label autocorrelation are changes, too.
 
         Parameters
         ----------
@@ -225,17 +225,17 @@ class History:
 
     def _moved_classes(self, before: list[int], now: list[int]) -> list[str]:
         before = before + [0] * (len(now) - len(before))
-        told = new_classes(
+        texts = new_classes(
             [label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old]
         )
         since = [new - old for old, new in zip(before, now, strict=True)]
         if not sum(before) or sum(since) < LEAST_EVENTS:
-            return told
+            return texts
         for label, old, new in zip(self.labels, before, since, strict=False):
             shares = old / sum(before), new / sum(since)
             if old and has_moved(*shares, LEAST_EVENTS / sum(since)):
-                told.append(class_moved(label, *shares))
-        return told[: 1 + MOST_TOLD]
+                texts.append(class_moved(label, *shares))
+        return texts[: 1 + MOST_TOLD]
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
         """Return the most relevant features, and their relevance by sample (or NaN).

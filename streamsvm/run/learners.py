@@ -44,15 +44,15 @@ def takes_batches(model: Any) -> bool:
 
 def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
     """Refuse to save a model whose state is not plain arrays; nothing is pickled."""
-    asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
-    if asked and not hasattr(model, "from_state"):
+    options = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
+    if options and not hasattr(model, "from_state"):
         what = f"{class_path(model)} cannot be saved without pickle"
-        raise SetupError(f"{what}; remove {asked}, or use a model of this package", "not kept")
-    if asked:
+        raise SetupError(f"{what}; remove {options}, or use a model of this package", "not kept")
+    if options:
         try:
             model.state()
         except TypeError as error:
-            raise SetupError(f"{asked}: {error}", "not kept") from error
+            raise SetupError(f"{options}: {error}", "not kept") from error
 
 
 def check_names(model: Any, batch: Batch) -> None:

@@ -98,7 +98,7 @@ class Metrics(Stateful):
         self._first = np.zeros(0, np.int64)  # number of labels before the first one of each
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
         self.order = LabelOrder()
-        self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last stands for "none"
+        self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last means "none"
 
     @property
     def judged(self) -> int:

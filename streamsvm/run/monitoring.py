@@ -224,8 +224,8 @@ class RunMonitor:
             logger.warning("%s: %s: no feature of this stream, ignored", where, _listed(strays))
         if new := found - known:
             logger.warning("%s: the profile lacks the columns %s, which are not monitored", where, _listed(new))
-        if is_complete and (gone := known - found - self._no_features):
-            logger.warning("%s: the events lack the columns %s of the profile", where, _listed(gone))
+        if is_complete and (missing := known - found - self._no_features):
+            logger.warning("%s: the events lack the columns %s of the profile", where, _listed(missing))
 
     def summary(self) -> dict[str, Any]:
         """Return the alarms, and the changed columns with their relevance, for JSON."""
@@ -248,12 +248,11 @@ class RunMonitor:
         with self._lock:
             return [" and ".join(map(str, names)) for names in self.features.changed_relations()]
 
-    def doubts(self, history: History) -> dict[Hashable, float]:
+    def changed_shares(self, history: History) -> dict[Hashable, float]:
         """Return the share of changed columns in the relevance, weighted by the change.
 
-        The weight is the share of the values of the column that moved.
-
-        The largest comes first. Columns have equal shares if the relevance is unknown.
+        The weight of a column is the share of its values that moved. The largest share comes first. Columns have equal
+        shares if the relevance is unknown.
         """
         states = self._states()
         by_column = _by_column(history.samples[-1].relevance if history.samples else {})

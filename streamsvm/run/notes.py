@@ -65,8 +65,8 @@ class Notes:
             self._is_sorted = True
             logger.warning("%s: %s", self._source, notice)
         if classes and not self._learns and len(metrics.labels) > len(classes):
-            came = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
-            self._strange.say(*stranger_notices(came, classes))
+            arrived = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
+            self._strange.say(*stranger_notices(arrived, classes))
 
     def count_rejects(self, reason: str) -> None:
         """Warn, at most once a minute, if most recent events were rejected."""

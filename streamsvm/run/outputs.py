@@ -199,14 +199,14 @@ def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list
     return [found[key] for key in keys]
 
 
-def request_table(answers: Answer, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
+def request_table(answers: Answer, classes: Sequence[Any], indices: Sequence[int]) -> dict[str, Sequence[Any]]:
     """Return the records of label queries: origin, key, prediction and score."""
     batch, named = answers.batch, [*classes, None]
-    places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}
+    places = {name: [column[i] for i in indices] for name, column in batch.origins.columns.items()}
     return places | {
-        "key": [(batch.keys or [])[i] for i in asked],
-        "prediction": [named[answers.codes[i]] for i in asked],
-        "score": with_gaps(answers.scores[asked]),
+        "key": [(batch.keys or [])[i] for i in indices],
+        "prediction": [named[answers.codes[i]] for i in indices],
+        "score": with_gaps(answers.scores[indices]),
     }
 
 

@@ -165,14 +165,14 @@ def _draw_reliability(axes: Any, points: list[tuple[float, float, int]], error: 
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    said, right, n = np.array(points).T
+    predicted, right, n = np.array(points).T
     axes.plot([0, 1], [0, 1], color="#8a8a8a", linewidth=1.0, linestyle=(0, (4, 3)))
-    axes.plot(said, right, color=_COLORS[0], linewidth=1.0)
-    axes.scatter(said, right, 5.0 + 40.0 * n / n.max(), color=_COLORS[0], zorder=3, clip_on=False)
+    axes.plot(predicted, right, color=_COLORS[0], linewidth=1.0)
+    axes.scatter(predicted, right, 5.0 + 40.0 * n / n.max(), color=_COLORS[0], zorder=3, clip_on=False)
     axes.set_title(f"Calibration error {error:.3f}", loc="left", fontsize=8)
     axes.set_xlabel("predicted probability", fontsize=8)
     axes.set_ylabel("accuracy", fontsize=8, labelpad=1)
-    for axis, values in ((axes.xaxis, said), (axes.yaxis, right)):
+    for axis, values in ((axes.xaxis, predicted), (axes.yaxis, right)):
         axis.set_view_interval(min(0.5, values.min()) - 0.03, 1.03, ignore=True)
         axis.set_major_locator(MaxNLocator(3))
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))

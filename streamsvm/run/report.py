@@ -228,11 +228,9 @@ def _late(report: Report) -> list[str]:
     if n["answered"] + n["late"]:
         times = ", ".join(f"{name} {span(lags.quantile(q) / 1000.0)}" for name, q in QUANTILES.items())
         lines.append(f"  delay: {times}")
-    if report.late.budget is not None:
-        asked, seen = report.late.budget.n_asked, report.late.budget.n_seen
-        lines.append(
-            f"  requested labels of {asked:,} events ({100.0 * asked / max(seen, 1):.1f} %); accuracy covers only these"
-        )
+    if (budget := report.late.budget) is not None:
+        share = 100.0 * budget.n_asked / max(budget.n_seen, 1)
+        lines.append(f"  requested labels of {budget.n_asked:,} events ({share:.1f} %); accuracy covers only these")
     others = {
         "expired events": n["expired"],
         "labels after expiry, not learned": n["late"],
@@ -251,8 +249,8 @@ def _late(report: Report) -> list[str]:
             "their probabilities"
         )
         if now.lowered:
-            doubts, before = report.doubts, now.accuracy + now.lowered
-            share, names = min(1.0, sum(doubts.values())), listed(doubts)
+            changed, before = report.changed_shares, now.accuracy + now.lowered
+            share, names = min(1.0, sum(changed.values())), listed(changed)
             lines.append(f"  lowered from {before:.4f}: values with {share:.0%} of the relevance changed: {names}")
     return lines
 
@@ -305,8 +303,8 @@ def _knowledge(report: Report) -> list[str]:
     lines = []
     if report.leaders:
         heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
-        alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["weight"] else ""
-        lines.append(f"leading members: {f'{alone}; '.join(heads)}{alone}")
+        suffix = " by itself" if report.autocorrelation is not None and report.autocorrelation["weight"] else ""
+        lines.append(f"leading members: {f'{suffix}; '.join(heads)}{suffix}")
     if report.autocorrelation is not None:
         lines.append(_autocorrelation(report.autocorrelation))
     if report.relevance:

@@ -137,9 +137,9 @@ class Report:
         return since, self.history.changes(since)
 
     @property
-    def doubts(self) -> dict[Hashable, float]:
+    def changed_shares(self) -> dict[Hashable, float]:
         """Share of each changed feature in the relevance, weighted by its change."""
-        return {} if self.monitor is None else self.monitor.doubts(self.history)
+        return {} if self.monitor is None else self.monitor.changed_shares(self.history)
 
     @property
     def estimated(self) -> Estimated:
@@ -150,7 +150,7 @@ class Report:
         if self.late is None:
             return Estimated(0, math.nan, math.nan)
         shares = self.metrics.seen / max(self.metrics.seen.sum(), 1)
-        return self.late.estimate.now(min(1.0, sum(self.doubts.values())), float((shares**2).sum()))
+        return self.late.estimate.now(min(1.0, sum(self.changed_shares.values())), float((shares**2).sum()))
 
     def reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records.

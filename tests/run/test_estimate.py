@@ -50,13 +50,13 @@ def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_c
     rng, nothing = np.random.default_rng(3), np.zeros(0)
     estimate, scores, before = Estimate(window=1_000), rng.uniform(0.8, 1.0, 1_000), np.zeros(1_000, np.int64)
     estimate.follow(scores, scores, rng.random(1_000) < scores, before)
-    usual = estimate.now(doubt=0.0, chance=0.5)
+    usual = estimate.now(changed=0.0, chance=0.5)
     lowered = []
     for times in (before[:0], before, before[:500] + 7, before[:500] + 7):
         estimate.change(at=5) if not lowered else None
         own = scores[: len(times)]
         estimate.follow(nothing, own, rng.random(len(own)) < own, times)
-        now = estimate.now(doubt=0.5, chance=0.5)
+        now = estimate.now(changed=0.5, chance=0.5)
         lowered.append(now.lowered)
         assert now.error >= now.lowered  # the interval contains the estimate without the change
     assert lowered[0] == pytest.approx((usual.accuracy - 0.5) / 2)

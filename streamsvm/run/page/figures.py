@@ -56,8 +56,8 @@ def estimated(report: Report) -> dict[str, Any] | None:
     now = report.estimated
     if not now.events:
         return None
-    doubts = report.doubts if now.lowered else {}
-    return asdict(now) | {"share": min(1.0, sum(doubts.values())), "features": listed(doubts)}
+    changed = report.changed_shares if now.lowered else {}
+    return asdict(now) | {"share": min(1.0, sum(changed.values())), "features": listed(changed)}
 
 
 def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, Any] | None:

@@ -89,8 +89,8 @@ class Server:
         """Answer a request of this page with the token; refuse others."""
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return refusal(HTTPStatus.FORBIDDEN, "requests from other sites are refused")
-        said = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8")
-        if self._token is not None and not hmac.compare_digest(said, self._token):
+        token = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8")
+        if self._token is not None and not hmac.compare_digest(token, self._token):
             why = "a token is required: Authorization: Bearer TOKEN"
             return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
         return route(request)
