@@ -1,4 +1,4 @@
-"""``python docs/command_line_page.py``: writes docs/reference/command-line.md, from the parser of the command line."""
+"""Write docs/reference/command-line.md from the parser of the command line."""
 
 from __future__ import annotations
 

@@ -28,6 +28,6 @@ def _with_statements(block: re.Match[str]) -> str:
 
 
 def statements(session: str) -> str:
-    """Return the statements of a Python session, with a blank line after each compound statement."""
+    """Return the statements of a session, with blank lines after compound ones."""
     sources = [example.source for example in doctest.DocTestParser().get_examples(session)]
     return "".join(f"{source}\n" if source.count("\n") > 1 else source for source in sources).rstrip()

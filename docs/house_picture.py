@@ -1,4 +1,4 @@
-"""``python docs/house_picture.py``: draws docs/explanation/house.svg, who imports whom, from the import statements."""
+"""Draw docs/explanation/house.svg, which shows the imports between packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS |= {"labels": 3, "locks": 4, "core": 0.5, "connectors": 3, "sklearn": 3,
 
 
 def page() -> str:
-    """The picture as SVG: arrows go from a room to those it imports, but where another one leads there too."""
+    """Return the picture as SVG, with an arrow for each import that is not implied."""
     places = layout()
     right = max(x for x, _ in places.values()) + WIDTH + 20
     bottom = max(y for _, y in places.values()) + HEIGHT + 20
@@ -41,7 +41,7 @@ def page() -> str:
 
 
 def layout() -> dict[str, tuple[int, int]]:
-    """Return the position of each package: one row per layer of import-linter, from the highest layer down."""
+    """Return the position of each package, with one row per layer of import-linter."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
@@ -56,7 +56,7 @@ def layout() -> dict[str, tuple[int, int]]:
 
 
 def arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
-    """From the lower edge of a room to the upper edge of another, or to its side where both are as low."""
+    """Return an arrow from a package down to another, or sideways in one row."""
     x, y = start[0] + WIDTH // 2, start[1] + HEIGHT
     to_x, to_y = end[0] + WIDTH // 2, end[1]
     bend = (to_y - y) // 2

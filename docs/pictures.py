@@ -1,4 +1,4 @@
-"""Add the pictures and raw results of the simulations to the site, where pages link to them in the checkout."""
+"""Add pictures and raw results of the simulations to the site for its links."""
 
 from __future__ import annotations
 

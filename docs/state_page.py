@@ -1,4 +1,4 @@
-"""``python docs/state_page.py``: writes docs/state.md, the page of what learners hold, from their schemas."""
+"""Write docs/state.md, the page of the memory of learners, from their schemas."""
 
 from __future__ import annotations
 

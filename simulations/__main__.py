@@ -134,7 +134,7 @@ def _drift() -> str:
 
 
 def _table(name: str, table: str) -> str:
-    """Generate a table; the last table of a benchmark also tells how its results were measured."""
+    """Generate a table; the last one of a benchmark tells how it was measured."""
     chosen, results = benchmark(name), tables.stored(name)
     older = results.older(chosen.subject, chosen.others)
     text = chosen.tables[table].markdown(results.rows, older)
@@ -143,7 +143,7 @@ def _table(name: str, table: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages of the documentation with their tables generated from the stored results."""
+    """Return the documentation pages with tables generated from stored results."""
     from simulations.drift.report import documented
 
     text = tables.PAGE.read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The harness of all benchmarks: a benchmark declares cases and tables, and `run` measures and stores the cases."""
+"""Harness of all benchmarks, which declare cases and tables.
+
+`run` measures the cases and stores the results.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def key_of(*parts: object) -> str:
 
 
 def on_one_core(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Measure a batch solver with one thread, and without warnings that others do not converge."""
+    """Measure a batch solver with one thread, without convergence warnings."""
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
@@ -170,7 +173,7 @@ def _line(key: str, row: Mapping[str, Any]) -> str:
 
 
 def measure(benchmark: Benchmark, options: argparse.Namespace, results: Results) -> int:
-    """Measure the chosen cases of a benchmark that have no result; returns the number of failures."""
+    """Measure the chosen cases without results; return the number of failures."""
     cases = [case for case in benchmark.cases(options) if all(text in case.key for text in options.only)]
     todo = [case for case in cases if options.again or not _is_stored(case, results)]
     if options.list:

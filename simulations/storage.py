@@ -73,7 +73,7 @@ class Results:
         self.runs = [self.runs[index] for index in used]
 
     def older(self, subject: str, others: Iterable[str] = ()) -> set[str]:
-        """Return the results that are older than the last change; those of other people's learners do not change."""
+        """Return our results that are older than their last change."""
         return {
             key
             for key, row in self.rows.items()
@@ -84,12 +84,15 @@ class Results:
 
 
 def is_older(date: str, subject: str) -> bool:
-    """Return whether a date of a commit, empty if unknown, precedes the last change of the results of a subject."""
+    """Return whether a commit date precedes the last change of a subject's results.
+
+    Also true for an empty date, which is unknown.
+    """
     return not date or datetime.fromisoformat(date) < datetime.fromisoformat(RESULTS_LAST_CHANGED_AT[subject][1])
 
 
 def provenance(packages: Sequence[str]) -> dict[str, Any]:
-    """Describe a measurement of this process: commit, command, machine and versions of packages."""
+    """Describe a measurement: commit, command, machine and package versions."""
     spec = sys.modules["__main__"].__spec__
     module = spec.name.removesuffix(".__main__") if spec else "simulations"
     command = shlex.join(["python", "-m", module, *sys.argv[1:]])
@@ -104,7 +107,7 @@ def provenance(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def commit() -> dict[str, str]:
-    """Return the commit of the checkout, with its date; a + marks uncommitted changes of code."""
+    """Return commit and date of the checkout; a + marks uncommitted code changes."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)

@@ -10,7 +10,10 @@ from _pytest.mark import ParameterSet
 
 
 def each_choice(*choices: tuple[str | tuple[str, ...], Iterable[Any]]) -> pytest.MarkDecorator:
-    """Parametrize over pairs of names and values. Each value occurs at least once, the shorter choices repeatedly."""
+    """Parametrize over pairs of names and values, each of which occurs at least once.
+
+    Shorter choices are repeated.
+    """
     names: list[str] = []
     columns: list[list[tuple[Any, ...]]] = []
     for name, values in choices:

@@ -127,7 +127,10 @@ def ran_here(*arguments: Any, cwd: Path, check: bool = False) -> subprocess.Comp
 def completed(
     *arguments: Any, cwd: Path, input: str = "", timeout: float = 120.0, check: bool = False, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in a fork, like `subprocess.run`. `how` are the options of `Command`."""
+    """Run a command to its end in a fork, like `subprocess.run`.
+
+    `how` are the options of `Command`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         stdin, stdout, stderr = (Path(folder, name) for name in ("in", "out", "err"))
         stdin.write_text(input, encoding="utf-8")

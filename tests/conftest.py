@@ -43,7 +43,9 @@ hypothesis.settings.load_profile("streamsvm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile with one process per core. Otherwise all workers would compile during collection.
+    """Compile with one process per core, before all workers would do so at once.
+
+    For the same reason, a fresh checkout translates the tests to bytecode first.
 
     For the same reason, a fresh checkout translates the tests to bytecode before the workers start.
     """
@@ -66,7 +68,10 @@ WAIT = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three workers more than cores, because three units wait. Each worker costs a collection of all tests."""
+    """Use three workers more than cores, because three groups of tests wait.
+
+    Each worker costs a collection of all tests.
+    """
     return 3 + (os.cpu_count() or 1)
 
 
@@ -94,7 +99,7 @@ SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as slow that start a broker or a browser, or build a release. Waiting tests come first."""
+    """Mark tests with a broker, browser or release as slow; put waiting ones first."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
@@ -117,13 +122,13 @@ def data() -> Path:
 
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: without power failures, a file contains what was written."""
+    """Do not wait for the disk; files keep what was written without power failures."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
 def lasting_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let refits of discarded models end, so that the process of the solvers lasts: it starts slowly.
+    """Let refits of discarded models end, so that the solver process is reused.
 
     It starts with the first refit, because many models have none.
     """
@@ -133,7 +138,7 @@ def lasting_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A headless browser. Without one, the test is skipped, or fails if a browser is required."""
+    """A headless browser; without one, the test is skipped, or fails if required."""
     found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
     place, driver = next((path for path in found if path), None), shutil.which("chromedriver")
     if place is None or driver is None:

@@ -11,7 +11,10 @@ import pytest
 
 @contextlib.contextmanager
 def raises(error: type[Exception] | tuple[type[Exception], ...], named: object = "", **wanted: Any) -> Iterator[Any]:
-    """Like `pytest.raises`, with attributes of the error. The message must contain `named` and them, except reasons."""
+    """Like `pytest.raises`, with expected attributes of the error.
+
+    The message must contain `named` and the attributes, except reasons.
+    """
     with pytest.raises(error) as caught:
         yield caught
     assert {name: getattr(caught.value, name) for name in wanted} == wanted, caught.value

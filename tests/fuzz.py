@@ -1,4 +1,4 @@
-"""Corrupt archives, checkpoints and keyed states either raise an error of this package or work.
+"""Corrupt archives, checkpoints and keyed states raise known errors or work.
 
     python -m tests.fuzz                    a thousand of each kind, with indices of compiled code checked
     python -m tests.fuzz --each 20000       a long trial
@@ -123,7 +123,7 @@ def changed(rng: np.random.Generator, state: State) -> State:
 
 
 def write(rng: np.random.Generator, path: Path, state: State) -> bool:
-    """Write a changed state, sometimes with a changed byte. Return False if JSON cannot represent it."""
+    """Write a changed state, sometimes with a changed byte; False if not JSON."""
     from streamsvm.models.archive import write_archive
 
     header, arrays = changed(rng, state)
@@ -345,7 +345,7 @@ def trial(kind: str, number: int, folder: Path) -> bool:
 
 
 def main() -> int:
-    """Apply changes of all kinds. Print the number of rejected files, and the failures."""
+    """Apply changes of all kinds; print failures and the number of rejected files."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--each", type=int, default=1_000, help="how many changes of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first")

@@ -43,7 +43,7 @@ NOTES = {
 
 
 def check_with_river(model: Any, all_data: bool = False) -> None:
-    """Run River's checks of a model, each with one of its data sets in turn, or with all."""
+    """Run River's checks of a model, each with one data set in turn, or with all."""
     sets: dict[str, list[Any]] = {}
     for check in checks.yield_checks(model):
         sets.setdefault(getattr(check, "__name__", None) or check.func.__name__, []).append(check)
@@ -85,7 +85,7 @@ def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> Non
 
 
 def looped(model: Any, events: Any, labels: Any, **known: Any) -> list[Any]:
-    """Return the predictions of single events, each before it is learned. Those without a label are only predicted.
+    """Return predictions of single events, which are then learned if labelled.
 
     Parameters
     ----------
@@ -137,7 +137,9 @@ def ring(n: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
 
 @functools.cache
 def interpreted(kernel: Any, *compiled: str) -> Callable[..., Any]:
-    """Return a kernel as a Python function, with the kernels that it calls, except those named or without a state.
+    """Return a kernel as a Python function, with the kernels that it calls.
+
+    Kernels that are named or have no state stay compiled.
 
     For short streams, compilation would take longer than the test.
     """

@@ -1,4 +1,4 @@
-"""Do the tests notice a changed module? Each mutant of a module differs by one operator, constant or statement.
+"""Mutation tests: each mutant differs by an operator, constant or statement.
 
     pip install cosmic-ray
     python -m tests.mutants                              60 random mutants of each module: an hour or two
@@ -226,7 +226,10 @@ class Trial:
 
 
 def interpret() -> None:
-    """Import the kernels of the label join as Python functions: to compile a mutant takes up to a minute."""
+    """Import the kernels of the label join as Python functions.
+
+    The compilation of a mutant takes up to a minute.
+    """
     from streamsvm.core import access, entry_points, jit, signatures, simd
     from streamsvm.core.state import State, array_address
     from streamsvm.decide import conformal_kernels

@@ -1,4 +1,4 @@
-"""README, documentation and site are correct: generated pages are up to date, links work, and examples run."""
+"""Documentation and site: generated pages, links, and examples that run."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def methods(name: str, cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of this project, including inherited ones."""
+    """Yield the public methods and properties of this project, with inherited ones."""
     for key in dir(cls):
         each = inspect.getattr_static(cls, key)
         function = each.fget if isinstance(each, property) else getattr(each, "__func__", each)

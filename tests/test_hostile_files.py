@@ -1,4 +1,4 @@
-"""Untrusted files: each raises an `ArchiveError`, quickly and with no more memory than the file size.
+"""Untrusted files raise an `ArchiveError` quickly, within the file's size.
 
 Memory of numpy and Python is measured with `tracemalloc`. Any file takes a few hundred kilobytes.
 """
@@ -61,7 +61,10 @@ def saved(tmp_path: Path) -> Path:
 
 
 def check_refused(path: Path, named: str = "model.svm", beyond: int = 1_000_000) -> None:
-    """Check that a file is rejected by name, with at most twice its size and a constant of memory."""
+    """Check that a file is rejected by name, with bounded memory.
+
+    The bound is twice the file size and a constant.
+    """
     load = streamsvm.load  # imported before memory is traced
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""The release files work without the checkout, with only the declared dependencies."""
+"""Release files work without the checkout, with declared dependencies only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def lend_what_is_needed(wanting: Distribution, site: Path) -> None:
-    """Link the dependencies without extras into another environment, without downloads. They must fit one another."""
+    """Link dependencies without extras into an environment, without downloads.
+
+    Their versions must be compatible.
+    """
     for requirement in map(Requirement, wanting.requires or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found = distribution(requirement.name)
@@ -53,7 +56,7 @@ def lend_what_is_needed(wanting: Distribution, site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fresh(released: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its core dependencies only, in versions that fit one another."""
+    """Environment with the wheel and its core dependencies, of matching versions."""
     place = tmp_path_factory.mktemp("fresh")
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"

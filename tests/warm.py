@@ -1,4 +1,4 @@
-"""Import and compile everything that commands need, so that they can be forked from this process."""
+"""Import and compile what commands need, so that they can be forked here."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def baselines(y: NDArray[np.int64], n_classes: int, delay: int) -> tuple[Floats,
 
 
 def mixture_loss(likelihoods: Floats) -> float:
-    """Return the log loss of the best mixture with constant weights, by expectation maximisation."""
+    """Return the log loss of the best constant mixture, by expectation maximisation."""
     weights = np.full(likelihoods.shape[1], 1.0 / likelihoods.shape[1])
     for _ in range(100):
         shares = likelihoods * weights
@@ -84,7 +84,10 @@ def mixture_loss(likelihoods: Floats) -> float:
 
 
 def lead(n_classes: int, switches: float, delay: int, seed: int) -> tuple[float, float, float]:
-    """Return the lead over the best baseline and over the best so far, in points, and the excess log loss."""
+    """Return leads over two baselines in points, and the excess log loss.
+
+    The baselines are the best in hindsight, and the best so far.
+    """
     rng = np.random.default_rng(seed)
     steps = np.where(rng.random(N_PERSISTENT) < switches, rng.integers(1, n_classes, N_PERSISTENT), 0)
     y, X = np.cumsum(steps) % n_classes, rng.normal(size=(N_PERSISTENT, 4)).tolist()

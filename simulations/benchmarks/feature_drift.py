@@ -1,4 +1,4 @@
-"""Detectors of feature drift: false alarms without a change, and delay after known changes.
+"""Feature drift detectors: false alarms without change, and delays of alarms.
 
 Streams have no labels. A delay is the number of events from the change to the first alarm; an alarm before the change
 is a false one. A change is missed if there is no alarm within `AFTER` events, within `SOON` for slow detectors, or
@@ -57,7 +57,10 @@ def false_alarms(stream: str, n_events: int, seeds: range) -> dict[str, Any]:
 
 
 def rate(make: Callable[[], Detector], null: tuple[int, int, int]) -> dict[str, Any]:
-    """Count the alarms of a detector in normal columns without a change; events are those of ten columns."""
+    """Count the alarms of a detector in normal columns without a change.
+
+    Events are counted as those of ten columns.
+    """
     n_streams, n_events, width = null
     found, n, seconds = 0, 0, 0.0
     for seed in range(n_streams):
@@ -70,7 +73,10 @@ def rate(make: Callable[[], Detector], null: tuple[int, int, int]) -> dict[str, 
 
 
 def setting(kind: Kind) -> dict[str, Any]:
-    """Choose the setting of a detector for `RATE` false alarms per million events, and count its false alarms."""
+    """Choose a detector's setting for `RATE` false alarms per million events.
+
+    Its false alarms are then counted on other streams.
+    """
     rates = {value: rate(partial(kind.make, value), kind.null)["per million"] for value in kind.settings}
     chosen = extrapolated(kind, rates) if rates else kind.level
     rows = {f"{value:g}": found for value, found in rates.items()}
@@ -78,7 +84,7 @@ def setting(kind: Kind) -> dict[str, Any]:
 
 
 def real(stream: str, n_shuffled: int) -> dict[str, Any]:
-    """Count the alarms of `FeatureMonitor` in a real stream, and in the same events in random orders."""
+    """Count the alarms of `FeatureMonitor` in a real stream, in order and shuffled."""
     X, labels = load_rows("covtype.csv.gz", 1_000_000, label="label") if stream == "covtype" else load_stream(stream)
     n, orders = len(labels), [np.random.default_rng(seed).permutation(len(labels)) for seed in range(n_shuffled)]
     monitors = []
@@ -117,7 +123,7 @@ def delays(change: str, size: float, kind: Kind, make: Callable[[], Detector]) -
 
 
 def equal_delays(change: str, size: float, name: str, out: Path) -> dict[str, Any]:
-    """Measure the delay of a detector with the setting that is stored as the result of `setting`."""
+    """Measure the delay of a detector with the setting stored by `setting`."""
     row = Results(out).rows.get(key_of("rate", name, "equal"))
     if row is None:
         raise ValueError("the setting is not measured yet: measure `rate` first")
@@ -128,7 +134,7 @@ def equal_delays(change: str, size: float, name: str, out: Path) -> dict[str, An
 
 
 def cases(options: argparse.Namespace) -> Iterator[Case]:
-    """List the streams without a change, real ones, rates of false alarms, then all changes and detectors."""
+    """List streams without a change and real ones, rates, then all changes."""
     yield from () if options.multivariate else streams(options)
     for name, kind in installed():
         if kind.is_univariate and options.multivariate:
@@ -172,7 +178,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _delay(name: str, which: str) -> Callable[[Rows], str]:
-    """Return the median delay of a detector as text, with the number of missed changes."""
+    """Return a column's function: median delay of a detector, and missed changes."""
 
     def value(rows: Rows) -> str:
         delay, missed = of("delay", name, which)(rows), of("missed", name, which)(rows)
@@ -187,7 +193,7 @@ def _delay(name: str, which: str) -> Callable[[Rows], str]:
 
 
 def _delays(which: str) -> Table:
-    """Declare the table of delays with default settings or with equal rates of false alarms."""
+    """Declare the table of delays with default settings or equal false alarm rates."""
     names = [name for name, kind in KINDS.items() if not kind.is_relational]
     if which == "default":
         names = [name for name in names if KINDS[name].default and name != "FeatureMonitor"]
@@ -199,7 +205,7 @@ def _delays(which: str) -> Table:
 
 
 def _relations() -> Table:
-    """Declare the table of false alarms and delays of detectors that see relations of columns."""
+    """Declare the table of false alarms and delays of multivariate detectors."""
 
     def row(parts: Sequence[str]) -> str | None:
         if parts[0] == "rate" and parts[2] == "equal":

@@ -1,4 +1,4 @@
-"""Held-out evidence: our default classifier, baselines and River's learners on streams that nothing was tuned on.
+"""Held-out evidence: learners on streams that nothing was tuned on.
 
     python -m simulations heldout mine.csv machines=events.parquet?label=state    files of your own
     python -m simulations heldout 'synthetic:mine.toml?seed=7' --learners StreamSVM ARF --events 10000
@@ -96,7 +96,7 @@ def load(file: str, most: int, label: str = "", ignore: str = "") -> Stream:
 
 
 def dense(stream: Stream) -> Stream:
-    """Add the zeros of sparse rows: learners that take absent features for missing ones need them."""
+    """Add the zeros of sparse rows for learners that treat absent ones as missing."""
     if len(stream.features) > DENSE:
         return stream
     zeros = dict.fromkeys(stream.features, 0.0)
@@ -153,7 +153,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def gain(rows: Rows) -> float | None:
-    """Return the gain of the default classifier in points over the best other learner."""
+    """Return the gain of the default classifier in points over the best other one."""
     ours = [row["accuracy"] for row in pick(rows, OURS).values()]
     others = [row["accuracy"] for key, row in rows.items() if OURS not in key]
     return ours[0] - max(others) if ours and others else None
@@ -191,7 +191,7 @@ BENCHMARK = Benchmark(
 
 
 def published() -> dict[str, dict[str, list[float]]]:
-    """Return log loss, accuracy in percent and seconds of the published learners, by stream."""
+    """Return log loss, accuracy (%) and seconds of published learners by stream."""
     path = data.folder() / FIGURES
     if not path.exists():
         raise SystemExit(f"{path} is missing: set STREAMSVM_DATA to the folder with the published figures")

@@ -239,7 +239,7 @@ def best_ceiling(rows: Rows) -> str | None:
 
 
 def gains(solver: str, rows: Rows) -> str | None:
-    """Format the gain of a solver in points: the mean, minimum and maximum over the streams."""
+    """Format a solver's gain in points: mean, minimum and maximum over streams."""
     without = {key.split(SEPARATOR)[0]: row["accuracy"] for key, row in pick(rows, WITHOUT).items()}
     found = [
         100.0 * (row["accuracy"] - without[stream])

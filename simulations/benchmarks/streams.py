@@ -1,4 +1,6 @@
-"""Accuracy and cost of our learners and of River's on every stream, with default settings.
+"""Accuracy and cost of our learners and of River's on all streams.
+
+All settings are defaults.
 
 Heads, steps and gamma of `StreamSVMClassifier` were selected on electricity, insects abrupt, luxembourg, usenet1,
 posture, airlines, and on seed 0 of RBF incremental, SEA sudden, Agrawal gradual, STAGGER recurring and mixed gradual.
@@ -87,7 +89,10 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
 
 
 def comparable(rows: Rows) -> Rows:
-    """Leave out results on other rows than those of our default classifier, such as of another version of River."""
+    """Return results on the same rows as those of our default classifier.
+
+    Other versions of River, for example, have other rows.
+    """
     ours = {stream: row.get("digest") for stream, learner, row in parts_of(rows) if learner == OURS}
     return {
         key_of(stream, learner): row
@@ -104,7 +109,10 @@ def parts_of(rows: Rows) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def gain(rows: Rows) -> float | None:
-    """Return the gain in points over the best other learner of each stream, as the mean over the seeds."""
+    """Return the gain in points over the best other learner of each stream.
+
+    Gains are averaged over seeds.
+    """
     found = []
     for key, row in pick(rows, OURS).items():
         stream = key.split(SEPARATOR)[0]
@@ -121,7 +129,7 @@ def accuracy(learner: str) -> Callable[[Rows], float | None]:
 
 
 def mean_over_streams(learner: str, measure: str, how: Callable[[list[float]], float]) -> Callable[[Rows], Any]:
-    """Return a function for a statistic over the streams, with the means over the seeds."""
+    """Return a function for a statistic over streams of means over seeds."""
 
     def value(rows: Rows) -> float:
         named: dict[str, list[float]] = {}

@@ -167,7 +167,10 @@ def _table(title: str, measure: str, form: str) -> Table:
 
 
 def draw(rows: Rows) -> None:
-    """Plot the paper's figures: accuracy and time against budgets, the share of merging, and the trade-off on a9a."""
+    """Plot the paper's figures: accuracy, time, share of merging, and trade-off.
+
+    Accuracy and time are plotted against budgets, and the trade-off for a9a.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

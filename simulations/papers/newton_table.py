@@ -1,4 +1,4 @@
-"""Smoothed Newton and LIBLINEAR, as in Table 3 of Hajewski, Oliveira and Stewart (2018).
+"""Smoothed Newton and LIBLINEAR, as in Table 3 of Hajewski et al. (2018).
 
 Accuracy is the mean over ten folds; for Covertype over the first fold. Seconds are the median CPU time of a fit on one
 core. Each set is fitted with l2 = 1 / n (C = 1), with l1 = 0.03 times the smallest penalty that makes all coefficients
@@ -63,7 +63,10 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def largest_l1(X: Any, y: Any) -> float:
-    """Return the smallest l1 with all coefficients zero, for slopes that are equal within a class."""
+    """Return the smallest l1 at which all coefficients are zero.
+
+    Slopes are equal within a class.
+    """
     share = min(np.mean(y > 0), np.mean(y < 0))
     means = [np.asarray(X[y == label].mean(axis=0)).ravel() for label in (1, -1)]
     return float(share * np.abs(means[0] - means[1]).max())
@@ -121,7 +124,7 @@ def shown(accuracy: float, seconds: float) -> str:
 
 
 def published(rows: Rows) -> str:
-    """Format the published figures of a data set, for l2, for l1 with l2, and for LIBLINEAR's hinge."""
+    """Format published figures of a data set: l2, l1 with l2, LIBLINEAR's hinge."""
     return ", ".join(shown(*each) for each in PUBLISHED.get(next(iter(rows)).partition(" /")[0], []))
 
 

@@ -75,7 +75,10 @@ def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float
 
 
 def growth(which: str, n: int) -> dict[str, float]:
-    """Fit an algorithm to n rows, with r = 300 (linear time) or r = 500 (constant time); C is min(n, 10^5)."""
+    """Fit an algorithm to n rows, with C = min(n, 100,000).
+
+    The sample size is 300 for linear time and 500 for constant time.
+    """
     X, y, X_test, y_test, gamma = covertype()
     C = min(n, 100_000)
     models = {
@@ -144,7 +147,7 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
 
 
 def curves(rows: Rows, figure: str) -> dict[str, Rows]:
-    """Group the results of a figure by the second part of their names; the third part names each."""
+    """Group results of a figure by the second part of their keys, then the third."""
     found: dict[str, Rows] = {}
     for key, row in pick(rows, figure).items():
         _, which, x = key.split(SEPARATOR)

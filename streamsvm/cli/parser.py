@@ -88,7 +88,10 @@ def parse(arguments: list[str]) -> Any:
 
 
 def _unrecognized(arguments: list[str], options: Any) -> str:
-    """Return the error for unknown arguments, with the most similar option, without values, which may be secrets."""
+    """Return the error for unknown arguments, with the most similar option.
+
+    It has no values, because they may be secrets.
+    """
     name = arguments[0].partition("=")[0]
     settings = options.takes if issubclass(options, RunConfig) else ()
     if name.startswith("--") and (new := new_name(name[2:], settings)) is not None:

@@ -39,7 +39,9 @@ def writing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(before: str = "", after: str = "") -> Iterator[None]:
-    """Raise connector errors, except unreachable brokers and takeovers by another run, as errors of settings.
+    """Raise connector errors as errors of settings.
+
+    Unreachable brokers and takeovers by another run are not errors of settings.
 
     `before` and `after` enclose the message.
     """

@@ -1,4 +1,4 @@
-"""Dual ascent on the whole problem, against plain numpy and properties of the optimum."""
+"""Dual ascent on the whole problem, against numpy and properties of the optimum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ SINGLE = np.float32
 
 
 def problem(n, n_classes, seed):
-    """Kernel values of overlapping classes, codes, costs (n_classes, n), and weights, some of them zero."""
+    """Kernel values of overlapping classes, codes, costs, and weights (some zero).
+
+    Costs have the shape (n_classes, n).
+    """
     rng = np.random.default_rng(seed)
     codes = rng.integers(n_classes, size=n)
     X = rng.normal(size=(n_classes, 3))[codes] + rng.normal(size=(n, 3))
@@ -55,7 +58,10 @@ def gap_of(weights, gram, share, codes, costs, most):
 
 
 def best_pair(weights, gram, share, codes, costs):
-    """Return the rows of a step and their labels (up, down) by brute force: the best row, and its best partner."""
+    """Return the rows of a step with their labels (up, down), by brute force.
+
+    They are the best row and its best partner.
+    """
     n_classes, n = weights.shape
     losses = losses_of(scores_of(weights, gram, share, codes, costs)[1], codes, costs)
     ways, gains = [], []

@@ -210,7 +210,10 @@ def test_weights_count_as_repeated_rows_and_classes_can_weigh(make):
 
 
 def weighing(make, mean):
-    """Adapt penalties to weights of this mean. Weights of rows are relative, except those of a sum of losses."""
+    """Adapt penalties to weights of this mean, for losses that are sums.
+
+    In other objectives, the weights of rows are relative.
+    """
     if make.func is IndexedBCD:
         return make
     penalties = [value / mean if make.func is SmoothedNewton else value * mean for value in make.args]
@@ -277,7 +280,7 @@ def n_threads() -> list[int]:
 
 
 def elsewhere(call: Any) -> None:
-    """Call a function in a thread like those of refits, which `threading` does not start."""
+    """Call a function in a thread that `threading` did not start, like a refit's."""
     done = threading.Event()
     _thread.start_new_thread(lambda: (call(), done.set()), ())
     assert done.wait(20)

@@ -1,4 +1,4 @@
-"""The index of rows: passes against brute force, damaged files, and fits compared with fits in memory."""
+"""Index of rows: passes against brute force, damaged files, fits on disk."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ def board(n, k=4, seed=0):
 
 
 def solve_by_cone(K, y, C, cost, weights=None):
-    """Return the minimum of |f|^2 / (2 C) + mean loss by Clarabel, with f = sum a_i k(x_i, .) for each output."""
+    """Return the minimum of |f|^2 / (2 C) + mean loss, computed by Clarabel.
+
+    Each output is f = sum a_i k(x_i, .).
+    """
     import cvxpy
 
     n, n_classes = len(y), len(cost)

@@ -1,4 +1,4 @@
-"""The steps of the budgeted kernel machine, against plain numpy and exact optimisation."""
+"""Steps of the budgeted kernel machine, against numpy and exact optimisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def plain_scaler(d):
 
 
 def learner_with(vectors, coefs, gamma=0.5, **settings):
-    """A learner with given vectors and coefficients; two classes share one signed coefficient."""
+    """A learner with given vectors and coefficients.
+
+    Two classes share one signed coefficient.
+    """
     coefs = np.atleast_2d(coefs).astype(float)
     if len(coefs) == 1:
         coefs = np.vstack([-coefs, coefs])
@@ -95,7 +98,7 @@ def test_logarithm_is_right_to_single_precision():
 
 
 def degradation(h, ratio, cosine, log_kappa):
-    """Return |r phi(v_b) + phi(v_i)|^2 minus `kept`, arranged so that no digits cancel."""
+    """Return |r phi(v_b) + phi(v_i)|^2 minus `kept`, computed without cancellation."""
     large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
     lost = -ratio * ratio * np.expm1(2.0 * large) - np.expm1(2.0 * small)
     return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - np.exp(large + small))
@@ -149,7 +152,7 @@ def test_pairs_are_compared_by_nearly_what_they_lose():
 
 
 def best_single(vectors, coefs, gamma):
-    """Return the minimum degradation of merging all vectors into one, by optimisation from many starts."""
+    """Return the minimum degradation of merging all vectors into one, by search."""
     square = float(np.einsum("cb,bd,cd->", coefs, gram(vectors, vectors, gamma), coefs))
 
     def loss(z):
@@ -160,7 +163,7 @@ def best_single(vectors, coefs, gamma):
 
 
 def merged(vectors, coefs, gamma, **settings):
-    """Return the degradation of budget maintenance with one vector too many, and the learner after it."""
+    """Return the degradation by maintenance of one vector too many, and the learner."""
     model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
     before = expansion_of(model)
     maintain(model)
@@ -226,7 +229,7 @@ def test_classes_of_opposite_directions_do_not_merge():
 
 
 class Twin:
-    """The published learner in double precision, without optimisations except for the choice of the merged point."""
+    """Published learner in double precision; only the merged point is optimised."""
 
     def __init__(self, n_classes, budget, gamma, rate, l2, loss="hinge", merges=2):
         self.v = np.zeros((0, 0))
@@ -306,7 +309,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("settings", "n_classes"), SETTINGS)
 def test_steps_are_those_of_the_twin(settings, n_classes):
-    """The learner waits until all classes are known, so the reference starts with the last class."""
+    """The reference starts with the last class, because the learner waits for it."""
     settings = {"rate": 0.3, **settings}
     rate = settings.pop("rate")
     X, y = blobs(150, n_classes, 3, seed=11)

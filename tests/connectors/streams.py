@@ -1,4 +1,4 @@
-"""Common helpers of the connector tests: events as plain values, in all representations."""
+"""Helpers of the connector tests: events as plain values, in all representations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(path: Path, text: str | bytes) -> str:
 
 
 def table(path: Path, delimiter: str = ",", **columns: Any) -> str:
-    """Write columns in the format of the suffix and return the path. None is a missing value."""
+    """Write columns in the format of the suffix, None if missing; return the path."""
     rows = list(zip(*columns.values(), strict=True))
     if path.suffix == ".parquet":
         import pyarrow.parquet
@@ -72,7 +72,10 @@ def labels(url: str, **options: Any) -> list[Any]:
 
 
 def resumed_everywhere(source: Any, *sizes: int, step: int = 1, **options: Any) -> list[Batch]:
-    """Return the batches of a stream. Check that resuming at any position gives the same, in batches of any size."""
+    """Return the batches of a stream, after checks of resuming at any position.
+
+    Batches of any size give equal events.
+    """
     first = open_source(source, batch_size=step, **options)
     positions, whole = [first.position], list[Batch]()
     for batch in first:

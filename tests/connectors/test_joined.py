@@ -1,4 +1,4 @@
-"""Merged events and labels: order, rejected records, and resuming at any position."""
+"""Merged events and labels: order, rejected records, resuming at any position."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MANY = LEAST_EVENTS
 
 
 class Counted(PrefetchSource):
-    """Batches of a given size, then an optional error. Records the thread that read each batch."""
+    """Batches of given sizes, then an optional error; records the reading threads."""
 
     name = "counted"
 

@@ -1,4 +1,4 @@
-"""The registry of connectors: registered connectors can be opened, and appear in help and checks."""
+"""Registry of connectors: all can be opened, and appear in help and checks."""
 
 from __future__ import annotations
 

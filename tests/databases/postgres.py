@@ -75,7 +75,7 @@ class Server:
         self.process.wait()
 
     def crash(self) -> None:
-        """Kill all processes of the server and start it again: it recovers what was committed."""
+        """Kill all processes of the server and start it again, which recovers commits."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._start()
@@ -88,7 +88,7 @@ class Server:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
-    """Run a server in a temporary folder; skip the tests without Postgres or its driver."""
+    """Run a server in a temporary folder; skip tests without Postgres or its driver."""
     pytest.importorskip("adbc_driver_postgresql", reason="needs the extra `sql`")
     programs = _programs()
     if programs is None:

@@ -1,4 +1,4 @@
-"""Runs from and to databases that are killed and resumed write every row once, with equal values."""
+"""Runs from and to databases, killed and resumed, write every row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes between two moments of a learner: the report, and equality of all paths."""
+"""Changes between two moments of a learner: report, and equality of all paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAKERS = [
 
 
 def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
-    """A stream in which the relevant feature, a distribution, a string and a class change."""
+    """A stream with changes of relevance, a distribution, a string and a class."""
     rng = np.random.default_rng(seed)
     rows, labels = [], []
     for a, b, c, d in rng.normal(size=(n, 4)):

@@ -1,4 +1,4 @@
-"""Decisions by cost and alarms: compare with brute force, and batches with a loop, saved and resumed."""
+"""Decisions by cost and alarms, against brute force and loops, and resumed."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_sam
 
 
 def rare(n: int, seed: int = 0) -> tuple[Any, Any]:
-    """Calibrated probabilities of a rare class, whose frequency increases tenfold halfway."""
+    """Calibrated probabilities of a rare class, ten times as frequent after half."""
     rng = np.random.default_rng(seed)
     level = np.where(np.arange(n) < n // 2, -6.0, -3.7)
     p = 1.0 / (1.0 + np.exp(-(level + 2.0 * rng.normal(size=n))))

@@ -1,4 +1,4 @@
-"""Explanations: compare with exact Shapley values, check additivity, and check that the model does not change."""
+"""Explanations: exact Shapley values, additivity, and an unchanged model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d
 
 @pytest.mark.parametrize("members", [("polytope",), ("polytope", "standard", "linear")])
 def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: tuple[str, ...]) -> None:
-    """Members are combined through softmax functions: there is no closed form, but a bound."""
+    """Members are combined through softmax functions, which allow only a bound."""
     rows, y = stream(600, 10)
     model = StreamSVMClassifier(members=members, budget=30)
     model.run_batch(rows, y)
@@ -135,7 +135,10 @@ def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: 
     ids=["bsgd", "heads", "low", "ranks", "cpm"],
 )
 def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None:
-    """With a text, a missing value, one without a column, and label autocorrelation on the first call."""
+    """Events have a text, a missing value and a new name.
+
+    Label autocorrelation is used with the first labels.
+    """
     rows, y = stream(300, 4)
     for labels in (y, [f"{label}{i % 30}" for i, label in enumerate(y)]):
         one = model.clone()

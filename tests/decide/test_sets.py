@@ -1,4 +1,4 @@
-"""Prediction sets: coverage for any probabilities and streams, and equality of all paths."""
+"""Prediction sets: coverage for any probabilities, and equality of all paths."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def check_equal_sets(one: Any, other: Any) -> None:
 @settings(max_examples=25)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
 def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
-    """The adversary knows the probabilities and can make any number of errors for parts of the stream. In some parts,
-    probabilities are 0 or NaN.
+    """An adversary who knows the probabilities makes any number of errors.
+
+    In some parts of the stream, probabilities are 0 or NaN.
     """
     kinds = st.sampled_from([1.0, 1.0, 0.0, np.nan])
     parts = data.draw(

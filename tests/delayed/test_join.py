@@ -31,7 +31,7 @@ SLOT_BYTES = slots.SLOT_BYTES
 
 
 class Echo:
-    """A model whose predictions encode its history: what it learned, how often, and with which memory."""
+    """A model whose predictions encode what it learned, how often, and with what."""
 
     memory_size, stores_proba = 2, False
 
@@ -314,7 +314,7 @@ def test_a_join_does_what_its_slow_twin_does(
     cut: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Random delays, losses, duplicates and reordering, with a store that is saved and restored."""
+    """Random delays, losses, duplicates and orders, with a restored store."""
     most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
     twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
     for op in ops:
@@ -433,7 +433,7 @@ def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> N
 
 @pytest.mark.parametrize("n_classes", [0, 2])
 def test_each_byte_of_an_event_counts(n_classes: int, tmp_path: Path) -> None:
-    """A row of two numbers, a key, two words of memory, decision, alarm, and the probabilities of known classes.
+    """An event has a row, a key, memory, decision, alarm and probabilities.
 
     A restored store counts the bytes of its events.
     """

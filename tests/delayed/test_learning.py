@@ -1,4 +1,4 @@
-"""The label join with the classifiers of this package: training uses the stored features."""
+"""Label join with classifiers of this package, trained on stored features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NONE, AT_ONCE = np.zeros(0, np.int64), np.zeros(1, np.int64)
 
 
 def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
-    """Values grow a thousandfold halfway: scaling with later values would change the results."""
+    """Values increase a thousandfold halfway, so scaling with later ones would show."""
     rng = np.random.default_rng(6)
     X = rng.normal(size=(n, 3))
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other").tolist()
@@ -42,7 +42,7 @@ def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
 
 
 def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return predictions and scores with labels `DELAY` events late, `cut` events at a time."""
+    """Return predictions and scores with labels `DELAY` late, in batches of `cut`."""
     n, join = len(X), Join(Store(), OwnModel(model))
     answers: list[Answer] = []
     for start in range(0, n + DELAY, cut):
@@ -74,7 +74,7 @@ MODELS: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("make", MODELS)
 def test_nothing_that_comes_later_is_seen(make: Callable[[], Any]) -> None:
-    """One batch, with two different ends: before them, the results must be bit-identical."""
+    """Two streams with different ends have bit-identical results before them."""
     X, y = stream()
     end = slice(N // 2 + 100, None)
     other, other_y = X.copy(), [*y[: end.start], *("same" for _ in y[end])]
@@ -117,7 +117,7 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
 def test_single_events_and_labels_give_what_steps_give(
     make: Callable[[], Any], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels before events, twice, late or never; missing values, strings, new names and classes; a saved store."""
+    """Labels come early, twice, late or never; new names and classes appear."""
     monkeypatch.setattr(stores, "SPARE", 4)
     monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
     rng, options, n_alone = random.Random(3), options.copy(), 0

@@ -23,7 +23,10 @@ Saved = dict[str, Any]
 
 @pytest.fixture
 def saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Saved:
-    """The state of a store with two closed segments of four events, and two events in the open one."""
+    """State of a store with two closed segments, and two events in the open one.
+
+    A closed segment has four events.
+    """
     monkeypatch.setattr(segments, "SEGMENT", 4)
     store = Store()
     run(Join(store, Echo()), [("event", 10 + i, i, 0) for i in range(10)] + [("label", 10, 10, 1)], 1)
@@ -58,7 +61,10 @@ def test_a_state_holds_words_of_pending_events_and_of_those_that_may_be_relearne
 
 
 def test_digests_of_keys_are_siphash() -> None:
-    """Expected digests are those of `openssl mac -macopt size:16 SIPHASH` with the key 000102...0f."""
+    """Expected digests are from `openssl mac -macopt size:16 SIPHASH`.
+
+    The key is 000102...0f.
+    """
     store = Store()
     store._use_secret(bytes(range(16)))
     keys = [b"", b"\0", b"abcdefgh", b"hello world, 17 b", bytes(range(200))]
@@ -76,7 +82,7 @@ def test_digests_of_keys_are_siphash() -> None:
 def test_words_are_removed_when_more_than_half_of_a_segment_is_freed(
     on_disk: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Those of the open segment are removed when it closes. Closed segments on disk take no memory."""
+    """The open segment frees words when it closes; closed ones on disk use no memory."""
     monkeypatch.setattr(segments, "SEGMENT", 6)
     store = Store(folder=tmp_path if on_disk else None)
     join = Join(store, Echo())
@@ -180,7 +186,7 @@ def test_an_invalid_state_is_refused(saved: Saved, change: Callable[[Saved], Non
 
 
 def test_forgotten_events_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes of a store, at any time, are those of about as many events as are remembered."""
+    """The bytes of a store are always those of about the remembered events."""
     monkeypatch.setattr(segments, "SEGMENT", 16)
     store = Store(wait_ms=50)
     join = Join(store, Echo())

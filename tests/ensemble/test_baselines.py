@@ -1,4 +1,4 @@
-"""No stream is below the trivial baselines: the last label, the most frequent class, and their best mixture."""
+"""No stream is below trivial baselines: last label, majority, best mixture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.learners import dicts
 
 
 def persistent(n, rate, n_classes, signal):
-    """Return rows and labels that change at a rate; the rows say more about the label the larger `signal` is."""
+    """Return rows and labels that change at a rate; `signal` is their separation."""
     rng = np.random.default_rng(1)
     switches, steps = rng.random(n) < rate, rng.integers(1, n_classes, size=n)
     y = np.cumsum(switches * steps) % n_classes
@@ -19,7 +19,10 @@ def persistent(n, rate, n_classes, signal):
 
 
 def mixture_loss(y, n_classes, first, delay=0):
-    """Return the log loss of the best mixture of the last known label, class frequencies and equal probabilities."""
+    """Return the log loss of the best mixture of last known label and frequencies.
+
+    Equal probabilities are its third part.
+    """
     counts, rows = np.full(n_classes, 1.0 / n_classes), []
     for last, label in zip(y, y[delay + 1 :], strict=False):
         counts *= 0.999

@@ -146,7 +146,7 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
 
 
 def awkward(n=350):
-    """Rows with missing values. Classes arrive late, one after another, and some rows have no label."""
+    """Rows with missing values, classes that appear late, and missing labels."""
     rng = np.random.default_rng(11)
     X, y = blobs(n, 6, seed=11)
     X[rng.random(X.shape) < 0.2] = np.nan
@@ -275,7 +275,7 @@ PREDICTIONS = {
 
 @each_choice(("n_values", [3, None]), ("what", PREDICTIONS), ("turn", ["before", "after", "alone"]))
 def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
-    """Further predictions before or after that of the event, or no predictions, make no difference."""
+    """Other predictions before or after an event, or none, make no difference."""
     if turn == "alone" and what != "others":
         pytest.skip("what was predicted last before its turn is what an event goes by")
     rng = np.random.default_rng(9)

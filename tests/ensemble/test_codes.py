@@ -1,4 +1,4 @@
-"""Columns of few different whole numbers, which the linear member also sees as categories."""
+"""Columns of few distinct integers: categories of the linear member, too."""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
 
 
 def frequencies(labels, recent, k):
-    """Return decayed frequencies after k labels by a loop over all. Contexts that share a row are one context."""
+    """Return decayed frequencies after k labels, by a loop over all labels.
+
+    Contexts that share a row are one context.
+    """
     weights = np.zeros(N_CLASSES)
     padded = [-1] * notes.LAGS + list(labels)
 
@@ -134,7 +137,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
 
 
 def losses(state, labels, delay=0):
-    """Return the log loss of each event beside a vote without information, with labels `delay` events late."""
+    """Return the log loss per event of an uninformative vote, with late labels."""
     out = []
     for i in range(len(labels) + delay):
         if i < len(labels):
@@ -167,7 +170,7 @@ def test_late_labels_that_miss_one_turn_together_do_not_end_its_use():
 
 
 def test_the_most_accurate_answer_gets_the_largest_probability():
-    """The vote names the right class in two of three events, and the last label in all."""
+    """The vote is right in two of three events; the last label nearly always."""
     state = fresh()
     for i in range(1_000):
         label = i // 40 % N_CLASSES
@@ -195,7 +198,7 @@ def test_counts_do_not_overflow():
 @settings(max_examples=8)
 @given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
-    """Each event finds the record of its own prediction, although some never get a label."""
+    """Each event finds the record of its prediction; some events get no label."""
     state = fresh()
     waiting = []
     for i in range(120):

@@ -1,4 +1,4 @@
-"""Late labels: a vote is mixed with class frequencies and known labels, as the formulas say."""
+"""Late labels: the vote is mixed with class frequencies and known labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ learn_late, mix_late, count_late = map(
 
 
 def named_places(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Return the answers for an event: that of the prediction is known, baselines may have none."""
+    """Return answers for an event: the prediction is known, baselines may lack one."""
     return np.concatenate([rng.integers(n, size=2), rng.integers(-1, n, size=late_mixture.LATE_ANSWERS - 2)])
 
 

@@ -1,4 +1,4 @@
-"""Boosted trees as a member of an ensemble: compared with plain numpy, and what they are good for."""
+"""Boosted trees as a member, compared with numpy, and where they gain."""
 
 from __future__ import annotations
 

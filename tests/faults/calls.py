@@ -1,4 +1,4 @@
-"""The n-th system call fails, for each n: a run ends with a clear error or goes on, and can be resumed.
+"""The n-th system call fails, for each n; the run ends or goes on, and resumes.
 
 python -m tests.faults.calls                    each call of each run, with each failure: an hour or more
 python -m tests.faults.calls --resumed          each call of runs that resume after half of the events
@@ -132,7 +132,7 @@ def still_open(folder: Path) -> list[str]:
 
 
 def every_call(trial: Trial, hows: Any, first: int = 1, step: int = 1) -> Iterator[tuple[Failure, Exception | None]]:
-    """Let each system call fail, in the given ways in turn; yield the failure, and what is wrong."""
+    """Let each system call fail, in each way in turn; yield failure and fault."""
     for n, (how, lasting) in zip(itertools.count(first, step), hows):
         failure, wrong = Failure(n, how, lasting), None
         try:

@@ -65,7 +65,10 @@ def overwritten(content: bytes, change: Write | Truncate) -> bytes:
 
 @dataclass
 class Contents:
-    """Files and directories as nodes: content of files, and names in directories. Directories have negative numbers."""
+    """Files and directories as nodes; directories have negative numbers.
+
+    Files have content, and directories have names.
+    """
 
     files: dict[int, bytes] = field(default_factory=dict)
     names: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -93,7 +93,10 @@ class Disk:
         self.now.change(change)
 
     def place(self, path: Any) -> Path | None:
-        """Return the absolute path of a file below the root, without symbolic links in its parents; else None."""
+        """Return the absolute path of a file below the root, else None.
+
+        Symbolic links in its parents are resolved.
+        """
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")
             if not path.startswith("/"):  # a pipe

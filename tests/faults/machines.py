@@ -1,4 +1,4 @@
-"""Random use of runs over files, of `DelayedClassifier` and of models per key, against plain models.
+"""Random use of runs, `DelayedClassifier` and keyed models, against plain models.
 
     python -m tests.faults.machines                         2,000 examples of each
     python -m tests.faults.machines files --examples 20000  a long trial

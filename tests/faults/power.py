@@ -1,4 +1,4 @@
-"""Power failures at every moment of a short run: the resumed run gives the results of an uninterrupted one.
+"""Power failures at every moment of a short run; resumed runs must be equal.
 
 python -m tests.faults.power                        every moment of each run, with random states of the disk
 python -m tests.faults.power --random --seconds 3600    random moments, with further failures of the resumed runs
@@ -54,7 +54,7 @@ class Trial:
         assert scenario.results(place) == self.whole
 
     def is_new(self, tree: Tree) -> bool:
-        """Return whether a disk differs from all before by more than the content of temporary files."""
+        """Return whether a disk is new, ignoring the content of temporary files."""
         found = {name: content for name, content in tree.items() if not name.endswith(".lock")}
         found |= {name: b"" for name in found if name.endswith(".tmp")}
         digest = hashlib.blake2b(repr(found).encode()).digest()
@@ -85,7 +85,7 @@ class Trial:
                     assert tree[path] == before.get(path), f"{path} was written before the first checkpoint"
 
     def judge(self, n: int, tree: Tree) -> None:
-        """Resume from a disk after n changes and compare the results with those of the uninterrupted run."""
+        """Resume from a disk after n changes; compare with the uninterrupted run."""
         with self.left(self.disk, n, tree) as place, mock.patch("os.fsync"):
             self.scenario.run(place)
             assert self.scenario.results(place) == self.whole
@@ -101,7 +101,10 @@ def recorded(scenario: Scenario, place: Path, **how: Any) -> Disk:
 
 
 def check_durable(disk: Disk, n: int, place: Path) -> bool:
-    """Check that a disk holds the last checkpoint that was written, or the next one. Return whether the run is over."""
+    """Check that a disk has the last written checkpoint or the next one.
+
+    Returns whether the run has ended.
+    """
     marks = [change.value for change in disk.history if isinstance(change, Mark)]
     known = sum(isinstance(change, Mark) for change in disk.history[:n])
     is_over = known == len(marks)

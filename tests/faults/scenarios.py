@@ -30,7 +30,7 @@ _LABELS = {True: "UP", False: "DOWN"}
 
 
 def write_events(path: Path, n: int) -> None:
-    """Write events with two features, their labels and times, a missing label and two malformed lines."""
+    """Write labelled events with times, a missing label and two malformed lines."""
     lines = ["a,b,y,t"]
     for i in range(n):
         a, b = (i * 7919 % 1000) / 500 - 1, (i * 104729 % 1000) / 500 - 1
@@ -40,7 +40,7 @@ def write_events(path: Path, n: int) -> None:
 
 
 def write_joined(folder: Path, n: int) -> None:
-    """Write events with keys and times, and labels that arrive later, some of them too late or never."""
+    """Write events with keys, and labels that arrive later, too late or never."""
     events, labels = ["id,t,a,b"], []
     for i in range(n):
         a, b = (i * 7919 % 1000) / 500 - 1, (i * 104729 % 1000) / 500 - 1
@@ -53,7 +53,7 @@ def write_joined(folder: Path, n: int) -> None:
 
 
 def write_folders(folder: Path) -> None:
-    """Split the events and labels of `write_joined` into compressed files of a directory."""
+    """Split the events and labels of `write_joined` into compressed files."""
     for name in ("events", "labels"):
         head, *lines = (folder / f"{name}.csv").read_text().splitlines()
         (folder / name).mkdir()

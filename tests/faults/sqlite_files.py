@@ -39,7 +39,7 @@ _FULL, _NO_MEMORY, _IO_ERROR = 13, 7, 10
 
 
 class SqliteFiles:
-    """Replaces the virtual file system of SQLite for a recorder, as a context manager."""
+    """Context manager that records the virtual file system of SQLite."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk, self._files = disk, dict[int, tuple[Path, int]]()

@@ -18,7 +18,7 @@ Choice = Callable[[Write | Truncate | Names], Iterable[Write | Truncate | Names]
 
 
 def moments(disk: Disk) -> Iterator[tuple[int, Contents, Pending]]:
-    """Yield for each number of recorded changes what is durable after them, and what is not."""
+    """Yield, for each number of recorded changes, the durable and pending state."""
     durable, pending = disk.start, list[Write | Truncate | Names]()
     yield 0, durable, pending
     for n, change in enumerate(disk.history, 1):
@@ -40,7 +40,10 @@ def _is_synced(change: Write | Truncate | Names, node: int) -> bool:
 
 
 def survivor(durable: Contents, pending: Pending, choose: Choice) -> Tree:
-    """Return what a disk holds after a power failure, if `choose` decides about each change that is not synced."""
+    """Return what a disk holds after a power failure, with a choice per change.
+
+    The choice concerns changes that are not synced.
+    """
     found = durable.copy()
     for change in pending:
         for one in choose(change):

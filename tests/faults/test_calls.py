@@ -1,4 +1,4 @@
-"""System calls that fail: a run ends with a clear error or goes on, and a resumed run gives its results."""
+"""Failing system calls: a clear error or no effect, and equal resumed results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks that jump or stand still during runs: results depend on the times of events alone."""
+"""Clocks that jump or stop during runs: results depend on event times alone."""
 
 from __future__ import annotations
 

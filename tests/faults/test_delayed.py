@@ -1,4 +1,4 @@
-"""A `DelayedClassifier` that is called in any order, copied and given invalid values, against a plain model."""
+"""`DelayedClassifier` called in any order, copied and misused, against a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS = ("answered", "late", "repeated", "corrected", "duplicates", "expired", 
 
 
 class Learning(Twin):
-    """The reference of the join, with a model that learns each label with the features of its event."""
+    """Reference of the join with a model that learns each label with its features."""
 
     def __init__(self, model: Any, *join: Any) -> None:
         super().__init__(*join)

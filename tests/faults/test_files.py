@@ -1,4 +1,4 @@
-"""A run over a file that grows, is killed, resumed, started over and refused, against a plain model."""
+"""A run over a growing file, killed, resumed and refused, against a plain model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Killed(BaseException):
 
 
 class Plain:
-    """What a run gives: a prediction per event by a model that learned all earlier labels, and malformed lines.
+    """Expected results of a run: predictions, malformed lines and joined labels.
+
+    A model that learned all earlier labels makes each prediction.
 
     Late labels are those of earlier events, and each event has at most one.
     """
@@ -221,7 +223,7 @@ class FileMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.done is not None)
     @invariant()
     def results_are_those_of_the_model(self) -> None:
-        """Each event has one prediction, each malformed line a dead letter, and the model has learned each label."""
+        """Each event has one prediction, each bad line a dead letter; labels are learned."""
         plain = Plain(self.events[: self.done], is_late=self.is_late)
         assert self.rows(self.out, "line", "prediction", "" if self.is_late else "label") == plain.predictions
         rejected = (self.folder / "dead.jsonl").read_text().splitlines()

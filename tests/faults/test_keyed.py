@@ -1,4 +1,4 @@
-"""Models per key on an engine whose workers die, stall and exchange partitions, against a model per key alone.
+"""Keyed models with dying and stalling workers, against a model per key alone.
 
 The topic may get more partitions, so that keys move, and the keys may have a prior model.
 """
@@ -31,7 +31,7 @@ EVENTS = st.fixed_dictionaries({"a": st.integers(-3, 3)}, optional={"label": st.
 
 
 class Topic:
-    """Events, and what was committed: offsets, states with their changelog, and answers."""
+    """Events, and what was committed: offsets, states with changelog, and answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.changelog = folder, list[Any]()
@@ -120,7 +120,7 @@ class Worker:
         self.changes = Transaction(self.topic)
 
     def work(self, partition: int, n: int) -> None:
-        """Process the next events of a partition; a new one waits for the events from before it."""
+        """Process the next events of a partition; a new one waits for earlier events."""
         if partition > 1 and not self._has_seen_all:
             if not self.topic.is_drained:
                 return
@@ -225,7 +225,7 @@ class KeyedMachine(RuleBasedStateMachine):
 
     @invariant()
     def answers_are_those_of_a_model_per_key(self) -> None:
-        """Each event up to the committed offset has one answer, and each key the state of a model alone."""
+        """Committed events have one answer, and keys the state of a separate model."""
         events: dict[bytes, list[Any]] = defaultdict(list)
         answers: dict[bytes, list[Any]] = defaultdict(list)
         newest: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""Power failures during short runs: each resumed run gives the results of an uninterrupted one."""
+"""Power failures during short runs; resumed runs give uninterrupted results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow data, lazy frames and DuckDB relations give the results of the same data as a pandas frame."""
+"""Arrow data, lazy frames and DuckDB relations equal a pandas frame's results."""
 
 from __future__ import annotations
 

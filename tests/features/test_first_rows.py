@@ -1,4 +1,4 @@
-"""Warnings about features: sentinels, counters, numbers as text, and numbers among text."""
+"""Warnings about features: sentinels, counters, and numbers as or among text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Long tests: a filled topic of a million records. `python -m pytest -s tests/kafka/at_size.py`."""
+"""Long tests: a topic of a million records.
+
+Run them with `python -m pytest -s tests/kafka/at_size.py`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def events(n: int) -> list[bytes]:
 
 
 def answers(broker: str, topic: str, ends: list[int]) -> list[np.ndarray]:
-    """Return a checksum of the predictions by partition and offset. Each event must occur once."""
+    """Return a checksum of predictions by partition and offset, each of one event."""
     from kafka import KafkaConsumer, TopicPartition
 
     found = [np.full(end, -1) for end in ends]
@@ -65,7 +68,7 @@ def peak_memory(run: Run) -> int:
 
 
 def test_a_filled_topic_of_a_million_records(broker, topic, tmp_path):
-    """Read a topic to its end in time order, once without interruption and once with kills, and compare with a file."""
+    """Read a topic in time order, with and without kills, and compare with a file."""
     values, dice = events(N), random.Random(1)
     placed = [dice.randrange(PARTITIONS) for _ in range(N)]
     source = topic("events", PARTITIONS)

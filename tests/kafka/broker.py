@@ -1,4 +1,4 @@
-"""A Kafka broker on loopback, one process in KRaft mode, for tests, benchmarks and experiments.
+"""Kafka broker on loopback for tests: one process in KRaft mode.
 
 ``python tests/kafka/broker.py`` starts a broker on localhost:9092 and stops it at Ctrl-C. With ``--brokers 3`` it
 starts a cluster, on this port and the next ones. It needs Java 17 and Maven, which downloads the broker once (43 MB) to
@@ -322,7 +322,7 @@ def in_sync(addresses: str) -> bool:
 
 
 def free_ports(n: int) -> list[int]:
-    """Return free ports below the ephemeral range, so that a killed broker finds its port free again."""
+    """Return free ports below the ephemeral range, for restarts on the same port."""
     found: list[int] = []
     candidates = list(range(20_000, 32_000))
     random.SystemRandom().shuffle(candidates)

@@ -28,7 +28,7 @@ LOGINS = {"me": "hunter2", "poor": "hunter4"}
 
 
 def start_broker(**options: Any) -> Any:
-    """Start a separate broker. Without Java and Maven the test is skipped, or fails if `CI` is set."""
+    """Start a separate broker; without Java, skip the test, or fail in `CI`."""
     try:
         return starter.Broker(brief=True, **options)
     except starter.NoBroker as error:
@@ -53,7 +53,10 @@ _STARTED = pytest.StashKey[Any]()
 
 @pytest.fixture(scope="session")
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The shared broker, if this process started it. Several folders have this fixture; a process has one broker."""
+    """The shared broker if this process started it.
+
+    Several folders have this fixture; a process has one broker.
+    """
     pytest.importorskip("kafka")
     if "STREAMSVM_KAFKA" in os.environ:
         return None
@@ -70,7 +73,7 @@ _LISTENERS = ("address", "password", "secured", "tls", "certificate", "key")
 
 @contextlib.contextmanager
 def shared(folder: Path) -> Iterator[Any]:
-    """A broker for all test processes. The first starts it and waits until the last has finished."""
+    """A broker for all test processes, started by the first, ended after the last."""
     place, own, me = folder / "broker.json", None, folder / f"broker-user-{os.getpid()}"
     with starter.locked(folder / "broker.lock"):
         if not place.exists():
@@ -106,7 +109,7 @@ def listeners(started: Any) -> Any:
 
 @pytest.fixture
 def secured(listeners: Any, tmp_path: Path) -> str:
-    """The address of the shared broker with TLS and a password, which are in `client.toml`."""
+    """Address of the shared broker with TLS; `client.toml` has the password."""
     lines = {"security_protocol": "SASL_SSL", "ssl_cafile": listeners.certificate, "sasl_mechanism": "PLAIN"}
     lines |= {"sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
     (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))

@@ -47,7 +47,10 @@ _WORKERS = 4
 
 
 def each_fault(*more: str) -> Iterator[list[list[Fault]]]:
-    """Yield each disturbance of the first and second request of each kind in a transaction, and of further kinds."""
+    """Yield each fault of the first two requests of each kind in a transaction.
+
+    `more` are further kinds of requests.
+    """
     for api, n in itertools.product((*TRANSACTION, *more), (1, 2)):
         if (api, n) not in (("InitProducerId", 2), ("LeaveGroup", 2)):
             yield from ([[Fault(api, how, n)]] for how in _PLAIN)
@@ -57,7 +60,7 @@ def each_fault(*more: str) -> Iterator[list[list[Fault]]]:
 
 
 def each_pair() -> Iterator[list[list[Fault]]]:
-    """Yield each two disturbances of requests of one transaction, or of a request and its repetition.
+    """Yield each two faults in requests of a transaction, or of one repeated.
 
     If the first one ends the run, the second one disturbs the resumed run.
     """
@@ -68,7 +71,7 @@ def each_pair() -> Iterator[list[list[Fault]]]:
 
 
 def _classes(api: str) -> Iterator[tuple[str, int]]:
-    """Yield disturbances to which a client reacts differently: no answer, and errors to retry, abort or stop at."""
+    """Yield faults by reaction of a client: no answer, retry, abort or stop."""
     yield from (("request", 0), ("answer", 0))
     yield from itertools.product(("error", "refused"), (6 if api == "Produce" else 14, 120, 47))
 

@@ -1,4 +1,4 @@
-"""A live stream with failures: brokers and the run are killed repeatedly, and each event has one prediction.
+"""A live stream whose brokers and run are killed has one prediction per event.
 
     python -m tests.kafka.endurance kills       ten minutes of 1,000 events/s, 30 kills of the run, two of a broker
     python -m tests.kafka.endurance failover    one broker of three after the other killed, and back; the run as well
@@ -36,7 +36,7 @@ Deed = tuple[float, str, Callable[[], None]]
 
 
 class Feeder(threading.Thread):
-    """Sends events at a constant rate until stopped. Events that the brokers rejected are sent again."""
+    """Sends events at a constant rate until stopped; repeats rejected ones."""
 
     def __init__(self, address: str, topic: str, rate: float) -> None:
         super().__init__(daemon=True)
@@ -75,7 +75,7 @@ class Subject(Worker):
         self.start()
 
     def check(self) -> None:
-        """Check that the run has not exited, or only with a temporary error; then it is restarted."""
+        """Check that the run goes on, or restart it after a temporary error."""
         code = self.tend()
         if code not in (None, TEMPORARY):
             raise SystemExit(f"the run ended with {code}:\n{self.log[-3000:]}")
@@ -152,7 +152,10 @@ def trial(name: str, seconds: float, spare: bool, model: str) -> None:
 
 
 def _do(planned: Sequence[Deed], subject: Subject, seconds: float) -> list[tuple[float, str]]:
-    """Run the planned actions at their times, or after the previous one. Return their times."""
+    """Run the planned actions at their times; return when they were done.
+
+    An action waits for the previous one.
+    """
     begin, first, done = time.time(), time.time(), []
     for at, what, deed in [*sorted(planned, key=lambda deed: deed[0]), (seconds, "end", lambda: None)]:
         while time.time() - begin < at:

@@ -1,4 +1,4 @@
-"""A proxy between clients and a Kafka broker that loses, changes, cuts and delays requests and answers."""
+"""Proxy of a Kafka broker that loses, changes, cuts and delays messages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Fault:
 
 
 class Proxy:
-    """Forwards connections to a broker, with faults. Answers name the proxy as the only broker.
+    """Forwards connections to a broker, with faults; answers name only the proxy.
 
     Parameters
     ----------

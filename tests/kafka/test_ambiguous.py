@@ -1,4 +1,4 @@
-"""Requests of transactions that are disturbed: each event has one prediction, and the model is the same."""
+"""Disturbed requests of transactions: one prediction per event, an equal model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trial(Disturbed):
         assert n_events == len({row[:2] for kind in ("out", "dead") for row in self.whole[kind]}) == len(rows)
 
     def results(self, *interrupted: Sequence[Fault], around: Around = nullcontext, timeout_s: float = 10.0) -> Any:
-        """Return predictions, dead letters and model of runs with faults and a last one without.
+        """Return predictions, dead letters and model of runs with faults, then without.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ def test_a_lasting_error_of_fetches_ends_a_run_after_the_timeout(trial: Trial) -
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Let each look at the time that includes suspension be an hour later than the last."""
+    """Advance the clock that includes suspension by an hour per call."""
     seconds = itertools.count(step=3600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "clock_gettime", lambda clock: float(next(seconds)))
@@ -110,7 +110,7 @@ def suspended() -> Iterator[None]:
 
 @contextmanager
 def leaping() -> Iterator[None]:
-    """Let the wall clock be set back and the monotonic one leap in the middle of a run."""
+    """Set the wall clock back and the monotonic one forward during a run."""
     n, wall, steady = itertools.count(), time.time, time.monotonic
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: steady() + 3600.0 * (next(n) > 2000))

@@ -60,7 +60,7 @@ def test_what_another_producer_begins_without(name):
 
 
 def test_an_error_in_the_text_of_another_counts():
-    """For example of a transactional producer whose request timed out, which stopped runs."""
+    """An example is a transactional producer whose request timed out."""
     late = errors.RequestTimedOutError("Request timed out after 29999 ms")
     wrapped = errors.KafkaError(f"Could not execute transactional request for unknown reasons: {late}")
     assert passes(wrapped)

@@ -22,7 +22,10 @@ Rows = list[tuple[int, Any, Any, int]]
 
 
 def streams(n: int) -> tuple[Rows, Rows]:
-    """Events on three partitions and labels on two: some late, lost, duplicated or malformed."""
+    """Events on three partitions and labels on two; some late, lost or malformed.
+
+    Some are duplicated.
+    """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, 3)).round(5)
     y = np.where((np.arange(n) < n / 2) == (X[:, 0] > 0), "UP", "DOWN")

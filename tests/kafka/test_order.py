@@ -19,7 +19,7 @@ def records(times):
 
 
 def by_heads(partitions):
-    """The definition: take the smallest record at the heads; at ties that of the lowest partition."""
+    """Definition: take the smallest first record; at ties, of the lowest partition."""
     rest, order = [list(records) for records in partitions], []
     while any(rest):
         heads = [(records[0].timestamp, p) for p, records in enumerate(rest) if records]

@@ -1,4 +1,4 @@
-"""Values with schemas in a schema registry: a server of Confluent's protocol, its failures, and runs with a broker."""
+"""Values with registered schemas: a server, its failures, runs with a broker."""
 
 from __future__ import annotations
 

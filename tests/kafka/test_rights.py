@@ -1,4 +1,4 @@
-"""Permissions of a user: those of the documentation are sufficient, and each is needed."""
+"""Permissions of a user: those in the documentation suffice and are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows of a Kafka sink: keys, partitions, sizes, and rows that are in the topic already; with brokers in memory."""
+"""Rows of a Kafka sink: keys, partitions, sizes, and rows already in the topic.
+
+The brokers are in memory.
+"""
 
 from __future__ import annotations
 

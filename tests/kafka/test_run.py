@@ -25,7 +25,10 @@ MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
 
 def stream(n: int, *, broken: bool = True, moved: bool = False) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    """Events of three partitions whose concept, and c if `moved`, changes halfway; some malformed, unordered times."""
+    """Events of three partitions, whose concept (and c if `moved`) changes halfway.
+
+    Some are malformed, and times are not ordered.
+    """
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n, 3))
     x[n // 2 :, 2] += 2.0 * moved
@@ -179,7 +182,7 @@ def mortal() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Three runs whose broker is killed and restarted: one waits, one is asked to stop, and one waits for 3 s."""
+    """Three runs with a restarted broker: one waits, one is stopped, one waits 3 s."""
     names, address, rows = ("waits", "asked", "patient"), mortal.address, stream(N)
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
     for name in names:

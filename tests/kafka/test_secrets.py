@@ -31,7 +31,7 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def told(port: int, *paths: str) -> Iterator[tuple[str, bytes]]:
-    """Return the response of a server of the run, or the first of a stream of updates."""
+    """Yield responses of a server of the run, or the first update of a stream."""
     for path in paths:
         with (
             contextlib.suppress(OSError),

@@ -180,7 +180,7 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
 
 
 def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, monkeypatch):
-    """For example that of a transaction whose coordinator crashed. The client would wait forever."""
+    """An example is a transaction whose coordinator crashed, without an error."""
     from kafka.errors import KafkaConnectionError
     from kafka.net.compat import KafkaNetClient
 

@@ -27,7 +27,10 @@ def opened(broker, topic, **options):
 
 
 def events(source):
-    """Return all events of a source that ends: partition, offset, features, label and rejected records."""
+    """Return all events of a source that ends, and its rejected records.
+
+    An event has partition, offset, features and label.
+    """
     found, rejected = [], []
     for batch in source:
         found += zip(_places(batch), batch.rows(), batch.labels, strict=True)
@@ -138,7 +141,7 @@ def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monk
 
 
 def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypatch):
-    """For example a run that waits for brokers to accept results: before the first event, or between two."""
+    """An example is a run that waits for brokers, first or between two events."""
     name, later = topic("events", 1), [0.0]
     fill(broker, name, numbered(100, 1))
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)

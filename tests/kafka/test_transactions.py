@@ -1,4 +1,4 @@
-"""Transactions of a Kafka sink with brokers in memory, whose clock, errors and lost responses are given."""
+"""Transactions of a Kafka sink, with simulated brokers, clock and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ errors = pytest.importorskip("kafka.errors")
 
 
 class Cluster:
-    """What is committed, and what goes wrong with the next calls: errors before and after a commit."""
+    """Committed data, and errors of the next calls before and after a commit."""
 
     def __init__(self):
         self.now, self.step, self.pauses = 100.0, 0.0, []

@@ -1,4 +1,4 @@
-"""Values as JSON, CSV and Avro: malformed ones are rejected with a reason, without effect on others."""
+"""JSON, CSV and Avro values: malformed ones are rejected alone, with a reason."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Disturbed(ABC):
     def _run_all(
         self, run: Callable[[Proxy | None], subprocess.CompletedProcess[str]], interrupted: Sequence[Sequence[Fault]]
     ) -> None:
-        """Run with faults, resume with further ones, and at last without if the last one has failed."""
+        """Run with faults, resume with further ones, and finally without."""
         self.codes = []
         for faults in interrupted:
             with Proxy(self.broker, *faults) as proxy:

@@ -1,4 +1,4 @@
-"""Clocks of workers or of the broker jump: each event has one prediction, and the states are those of one process.
+"""Jumps of clocks of workers or the broker: one prediction per event.
 
     python -m tests.keyed.clocks                    jumps of the clocks of a worker, beside another with the right time
     python -m tests.keyed.clocks --broker           jumps of the system clock of the broker

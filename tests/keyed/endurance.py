@@ -1,4 +1,4 @@
-"""Workers that are killed, join or leave, and a broker that is down for a while: no event is lost.
+"""Workers are killed, join or leave, and a broker is down: no event is lost.
 
     python -m tests.keyed.endurance             12 partitions, 100,000 keys, four workers, five minutes
 
@@ -28,7 +28,7 @@ TERMINATED = 128 + 15
 
 
 class Feeder(threading.Thread):
-    """Sends events at a constant rate, each once and in order, whatever the state of the broker."""
+    """Sends events at a constant rate, once and in order, despite broker failures."""
 
     def __init__(self, address: str, topic: str, records: Sequence[Record], seconds: float) -> None:
         super().__init__(daemon=True)

@@ -27,7 +27,7 @@ Record = tuple[int, bytes, bytes, int]
 
 
 def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[Record]:
-    """Events of different customers. Some are malformed, or have the key of another customer."""
+    """Events of customers, some malformed or with the key of another customer."""
     rng, n_features = random.Random(seed), 5
     for i in range(n):
         key = rng.randrange(n_keys)
@@ -41,7 +41,7 @@ def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[R
 
 
 def nested(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Return events with their features in an object, and flat events with the names of its columns."""
+    """Return events with features in an object, and flat ones with its columns."""
     inner, flat = [], []
     for partition, key, value, time_ms in records:
         both = value, value
@@ -55,7 +55,7 @@ def nested(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 
 
 class Expected:
-    """Results of a single process: the answer to each event, and the final state of each key.
+    """Results of a single process: an answer per event, and the state of each key.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def dying() -> None:
 
 
 class Worker:
-    """A worker in a separate process with separate state. It is restarted if it exits.
+    """A worker in its own process, with its own state, restarted when it exits.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def arguments(address: str, source: str, out: str, rejected: str, group: str) ->
 
 
 def predicted(address: str, *topics: str) -> int:
-    """Return the end offsets for readers at read_committed, including transaction markers."""
+    """Return the end offsets at read_committed, including transaction markers."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level="read_committed")

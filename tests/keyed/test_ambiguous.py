@@ -1,4 +1,4 @@
-"""Requests of workers that are disturbed: each event has one prediction, and the states are those of one process."""
+"""Disturbed requests of workers: one prediction per event, and equal states."""
 
 from __future__ import annotations
 

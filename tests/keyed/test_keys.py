@@ -1,4 +1,4 @@
-"""Keys may be interleaved, saved, dropped and restarted in any order: each has the model it would have alone."""
+"""Keys in any order, saved, dropped or restarted, have their models alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def by_hand(model, events) -> list[dict[str, Any]]:
 @settings(max_examples=30)
 @given(model=st.sampled_from(MODELS), max_live=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
 def test_a_model_per_key_alone(model, max_live, doings):
-    """Interleaved, flushed, evicted, dropped and restarted keys give the results of separate models.
+    """Interleaved, flushed, evicted and dropped keys equal separate models.
 
     Dropped or unsaved events come again from the source, as with an engine.
     """
@@ -109,7 +109,7 @@ def test_an_event_of_no_use_costs_nothing_but_itself():
 
 
 def test_events_without_label_are_only_predicted():
-    """None, NaN and absent labels are missing. The score is the probability of the predicted label."""
+    """None, NaN and absent labels are missing; the score is a probability."""
     keyed = KeyedClassifier(CPMClassifier())
     _, state = keyed.step(None, [{"a": float(i % 2), "label": i % 2} for i in range(20)])
     answers, after = keyed.step(state, [{"a": 1.0}, {"a": 1.0, "label": None}, {"a": 1.0, "label": float("nan")}])
@@ -141,7 +141,7 @@ def test_it_can_be_sent_to_workers(model):
 
 
 def test_parents_of_other_kinds():
-    """Any classifier with probabilities can be a parent: a River classifier, or one with refits."""
+    """Any classifier with probabilities can be a parent, also one with refits."""
     for model in (linear_model.LogisticRegression(), RefitClassifier(CPMClassifier())):
         for i in range(200):
             model.learn_one({"a": float(i % 2)}, i % 2 == 1)
@@ -232,7 +232,7 @@ def test_a_key_learns_where_it_is_unlike_the_others(learn):
 
 
 def test_the_own_model_is_the_same_with_a_parent():
-    """The own model of a key does not depend on the parent, which may be added or removed."""
+    """A key's own model does not depend on the parent, which may come or go."""
     parent, events = trained(), [event for _, event in customers(60)]
     alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=parent)
     _, state = beside.step(None, events)
@@ -255,7 +255,7 @@ def test_a_parent_that_does_not_learn_stays_as_it_is(model):
 
 
 def test_a_parent_does_not_go_by_the_labels_it_learned_last():
-    """Label autocorrelation of the parent's training data does not affect the events of a key."""
+    """Label autocorrelation of the parent's training does not affect a key."""
     model = StreamSVMClassifier(effort="low", budget=5)
     for i in range(300):
         model.learn_one({"a": float(i % 2)}, i % 2)
@@ -301,7 +301,7 @@ def test_votes_that_are_none_are_refused(section):
 
 
 def late_doings():
-    """Orders and their labels in any order. Some have no label, two labels, or no event."""
+    """Orders and labels in any order; some have no label, two, or no event."""
     orders = st.integers(0, 5)
     order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 8)})
     label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 8)})
@@ -366,7 +366,7 @@ def test_a_label_within_its_event_is_learned_at_once():
 
 
 def test_late_labels_with_a_parent_and_a_blend():
-    """The vote learns from late labels. The ensemble only stores requested predictions."""
+    """The vote learns late labels; the ensemble stores requested predictions."""
     keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), parent=trained(), join="order")
     alone, state = StreamSVMClassifier(effort="low", budget=5), None
     records = [event for _, event in customers(100)]

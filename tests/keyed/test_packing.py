@@ -1,4 +1,4 @@
-"""The packed state of a key is complete and bit-identical, or is rejected with the reason."""
+"""The packed state of a key is complete to the bit, or is rejected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ LEARNERS = {
 
 
 def events(n, seed=0):
-    """Numbers, some missing, a name and a class that appear late, recurring texts, and identifiers."""
+    """Events with missing numbers, recurring texts, and late names and classes.
+
+    One column has identifiers.
+    """
     rng = np.random.default_rng(seed)
     for i in range(n):
         x = {"size": float(rng.normal()), "count": int(rng.integers(5)), "flag": bool(rng.integers(2))}
@@ -59,7 +62,7 @@ def packed(learner, n=80, seed=0):
 @pytest.mark.filterwarnings("ignore:all 6 columns are in use")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_goes_on_to_the_bit(name):
-    """A learner that is packed every few events and unpacked between others equals one that was never packed."""
+    """A learner that is often packed and unpacked equals one that never is."""
     alone, packer, sections = LEARNERS[name].clone(), Packer(LEARNERS[name]), None
     other = packer.begin()
     for i, (x, y) in enumerate(events(70)):
@@ -111,7 +114,7 @@ def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
 
 
 def test_few_learners_rest(monkeypatch):
-    """Only the latest learners are kept, for any number of schemas. Others are unpacked again."""
+    """Only the latest learners are kept; others are unpacked again."""
     monkeypatch.setattr("streamsvm.keyed.packing.SCHEMA_BYTES", 1)
     packer, states = Packer(CPMClassifier()), []
     for i in range(10):
@@ -179,7 +182,7 @@ def test_sections_that_do_not_fit_are_refused(model):
 
 
 def bitmap_size(held, snapshot):
-    """Return the size of what follows the words: bytes of the bitmap that are not zero, and marks."""
+    """Return the size of the bitmap after the words: nonzero bytes and marks."""
     n = -(-held.schema.snapshots.n_words // 8)
     n_marks = -(-n // 8)
     return n_marks + sum(np.unpackbits(np.frombuffer(snapshot[-n_marks:], np.uint8))[:n].tolist())

@@ -1,4 +1,4 @@
-"""Workers on Quix Streams with a Kafka broker: each event has one prediction, equal to that of a single process."""
+"""Workers on Quix Streams: predictions equal those of a single process."""
 
 from __future__ import annotations
 
@@ -468,7 +468,7 @@ def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp
 
 
 def test_workers_go_through_tls_with_a_password(secured, broker, topics, tmp_path, run):
-    """Test events, predictions, changelog and broker requests. A wrong password is reported."""
+    """Events, predictions, changelog and requests use TLS; errors hide passwords."""
     records = list(customers(600, 20, PARTITIONS))
     fill(broker, topics[0], records)
     url, *given = [*arguments(secured, *topics, "secured"), "--at-end", "stop"]

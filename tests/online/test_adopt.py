@@ -1,4 +1,4 @@
-"""Models of batch solvers, fitted to unscaled values, in learners that scale online."""
+"""Models of batch solvers on unscaled values, in learners that scale online."""
 
 from __future__ import annotations
 

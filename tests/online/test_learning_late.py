@@ -10,7 +10,7 @@ from tests.learners import NOTES, arrays_of, assert_same_knowledge, knowledge
 
 
 def learn_late(model, X, y, delay, cut=512, *, first=0, every=1, together=1):
-    """Return predictions with labels a number of events late, in batches of `cut` rows.
+    """Return predictions with labels `delay` events late, in batches of `cut` rows.
 
     One in `every` events from `first` on is labelled. Their labels arrive `together` at once.
     """
@@ -28,7 +28,7 @@ def learn_late(model, X, y, delay, cut=512, *, first=0, every=1, together=1):
 
 
 def test_experts_are_weighed_by_what_they_answered():
-    """A concept of 50 events can be learned from immediate labels, but not from labels 50 events late."""
+    """A concept of 50 events is learnable at once, but not 50 events late."""
     n = 3_000
     X = np.random.default_rng(3).normal(size=(n, 2))
     turning, lasting = (np.arange(n) // 50) % 2 == 1, X[:, 1] > 0.3

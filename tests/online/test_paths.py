@@ -1,4 +1,4 @@
-"""All inputs lead to the same step: forms of rows, batch sizes, and invalid input."""
+"""All inputs lead to the same step: row formats, batch sizes, invalid input."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def assert_answers(expected: list[Any], predicted: list[Any], proba: np.ndarray[
 
 
 def repeats(X: np.ndarray[Any, Any], y: list[Any]) -> bool:
-    """Return whether an event occurs twice in a row. If the second is not predicted, it counts as the first.
+    """Return whether an event occurs twice in a row.
 
     Columns have an effect from the first event that contains them.
     """

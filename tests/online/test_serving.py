@@ -1,4 +1,4 @@
-"""One model and many threads: results are correct, and learning is not affected by predictions."""
+"""One model and many threads: correct results, and undisturbed learning."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVERYONE = MAKERS | {
 
 
 def events(n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Most events have a number for each name, which uses the fast path; some lack one."""
+    """Events that mostly have all names, for the fast path; some lack one."""
     rng = np.random.default_rng(seed)
     X = [dict(zip("pqrs", row, strict=True)) for row in rng.normal(size=(n, 4)).tolist()]
     for x in X[1::5]:
@@ -130,7 +130,7 @@ def test_many_threads_get_their_own_answers(kind):
 
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_who_is_asked_meanwhile_learns_the_same(kind):
-    """New columns, categories and classes make the memory move. Rows and single events are learned."""
+    """New columns, categories and classes move the memory during predictions."""
     stream, asked = events(240, seed=2), events(30, seed=3)
     for i, x in enumerate(stream):
         x |= {f"late{i // 20}": 1.0, **({"u": f"text{i % 37}"} if i >= 120 else {})}

@@ -37,7 +37,7 @@ def get(
 
 
 def eager() -> None:
-    """Update the page after nearly every batch. Otherwise, a slow update on a busy machine delays the next by 15 s."""
+    """Update the page after nearly every batch, even on a busy machine."""
     for share in ("_PUBLISHING", "_LOOKING", "_ANSWERING"):
         setattr(dashboard, share, 1.0)
 

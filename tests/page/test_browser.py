@@ -54,7 +54,7 @@ def run(stream: Stream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 
 @pytest.fixture
 def page(browser: Any, run: Running) -> Iterator[Any]:
-    """The open page of a run. The test may not request other addresses or log errors in the console."""
+    """Open page of a run, which must not request other addresses or log errors."""
     looked_at(browser)  # earlier requests
     browser.get(run.url)
     wait_for(lambda: shown(browser, "#status-text") == "running", "the page")
@@ -66,7 +66,7 @@ def page(browser: Any, run: Running) -> Iterator[Any]:
 
 
 def looked_at(browser: Any) -> tuple[set[str], list[str]]:
-    """Return all addresses requested since the last call, and the errors of the console."""
+    """Return addresses requested since the last call, and console errors."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
     return asked, [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

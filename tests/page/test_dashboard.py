@@ -1,4 +1,4 @@
-"""The dashboard state: its figures are correct, its cost is small, and it does not change the run."""
+"""State of the dashboard: correct figures, low cost, and an unchanged run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def _eager() -> Iterator[None]:
 
 
 def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[DashboardState, Report, dict[str, Any]]:
-    """Run with a dashboard that updates after every batch. Return dashboard, report and last message."""
+    """Run with a dashboard updated after each batch; return all three results.
+
+    They are the dashboard, the report and the last message.
+    """
     board = DashboardState(every_s=0.0)
     source = open_source(source) if isinstance(source, str) else source
     report = runner_of(model, source, observers=[board], **options).run()

@@ -1,4 +1,4 @@
-"""Clients that send half a request, do not read or ask too much do not block others or slow the run."""
+"""Clients with half a request or too many block nobody and do not slow the run."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def running(shown: Any) -> Iterator[None]:
 
 
 def seen(view: CheckpointView, n: int) -> dict[str, Any]:
-    """Return the state once the run has ended after n events, and an empty one before."""
+    """Return the state if the run has ended after n events, else an empty one."""
     state = json.loads(view.feed.latest or b"{}")
     return state if state.get("events") == n and state["ended"] else {}
 

@@ -55,7 +55,7 @@ def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
 
 
 def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
-    """Initial weights are large and uninformative, so the inverse temperature decreases to its minimum."""
+    """Initial weights are uninformative; the inverse temperature then decreases."""
     rng = np.random.default_rng(0)
     X, W = rng.normal(size=(12_000, 8)), rng.normal(size=(8, 100))
     y = (X @ W + 0.3 * rng.gumbel(size=(len(X), 100))).argmax(axis=1)

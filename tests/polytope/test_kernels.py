@@ -1,4 +1,4 @@
-"""The step of the convex polytope machine, against a slow reference implementation of the algorithm."""
+"""Step of the convex polytope machine, against a slow reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.learners import arrays_of, assert_same_knowledge, changed
 
 
 class Polytope:
-    """One class: its faces with the bias first, and the faces assigned to its positives."""
+    """Faces of a class, with the bias first, and the assignments of positives."""
 
     def __init__(self, k: int, d: int) -> None:
         self.W = np.zeros((k, d + 1))
@@ -37,7 +37,10 @@ def entropy(counts: np.ndarray[Any, Any]) -> float:
 
 
 class Twin:
-    """Algorithms 1 and 2 with W itself, shrunk at each step, and entropies from all assignments."""
+    """Algorithms 1 and 2 with W itself, and entropies from all assignments.
+
+    W is shrunk at each step.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Twin:
             polytope.steps += 1
 
     def counts(self, polytope: Polytope) -> np.ndarray[Any, Any]:
-        """Return the decayed number of positives assigned to each face, in units of the next."""
+        """Return decayed numbers of positives by face, in units of the next one."""
         counts = np.zeros(self.k)
         for age, face in enumerate(reversed(polytope.choices), start=1):
             counts[face] += self.keep**age
@@ -108,7 +111,7 @@ def assert_like_twin(model: CPMClassifier, twin: Twin) -> None:
 
 
 def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Classes of two clusters each, so that a class needs several faces. The last class appears late."""
+    """Classes of two clusters each, which need several faces; the last comes late."""
     rng = np.random.default_rng(seed)
     centres = 2.0 * rng.normal(size=(n_classes, 2, d))
     y = rng.integers(0, n_classes, n)
@@ -230,7 +233,7 @@ def test_scores_are_products_and_the_largest_is_found(k, d):
 
 
 def test_long_training_reaches_the_minimum_of_the_objective():
-    """One face per class and two classes: a linear support vector machine, also solved by scikit-learn."""
+    """With a face per class, it is a linear SVM, which scikit-learn also solves."""
     svm = pytest.importorskip("sklearn.svm")
     rng = np.random.default_rng(13)
     X = rng.normal(size=(200, 3))

@@ -15,7 +15,10 @@ Rows = NDArray[np.float64]
 
 
 class Told(ClassifierMixin, BaseEstimator):
-    """Predicts a function of the first column; with 'wrong', never the right class. It does not check columns."""
+    """Predicts a function of the first column, never the right class if `wrong`.
+
+    It does not check columns.
+    """
 
     def __init__(self, wrong: bool = False) -> None:
         self.wrong = wrong

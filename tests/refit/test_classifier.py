@@ -1,4 +1,4 @@
-"""A learner with refits: triggers, results and votes, and equality after any interruption."""
+"""Learner with refits: triggers, results, votes, and equality when resumed."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def test_a_delay_may_be_a_share_of_the_events_since_the_refit_before():
 
 
 def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
-    """Which of two classes is the parity of a column with many values, which online learners learn slowly."""
+    """The class is the parity of a column of many values, hard to learn online."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.integers(0, 1_000, n), rng.normal(size=n)]).astype(float)
     return X, (X[:, 0].astype(int) % 2).tolist()
@@ -624,7 +624,7 @@ def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them(caplog):
 
 
 def test_a_column_without_values_as_yet_is_none():
-    """It exists from the start of a batch in which it has a value, but not earlier in any window."""
+    """A column exists from the batch of its first value on, but in no earlier window."""
     X, y = events(500)
     X[:350, 3] = np.nan
     whole, loop = (cheap("newton", CPMClassifier(), **TWICE) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Jobs of whole programs: custom solvers, forks, processes that do not start, and the end of the program."""
+"""Jobs of programs: custom solvers, forks, failing starts, and exits."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ for is_sent in (False, True):
 
 
 def output_of(program: str, folder: Path, code: int) -> list[str]:
-    """Run a program beside `own` and `endless`, and return what it and its processes print."""
+    """Run a program beside `own` and `endless`; return the output of all."""
     (folder / "own.py").write_text(OWN)
     (folder / "endless.py").write_text(ENDLESS)
     (folder / "program.py").write_text(program)

@@ -1,4 +1,4 @@
-"""Triggers: when a refit is due, for any batches, stops and resumes of hand-made streams."""
+"""Triggers: when a refit is due, for any batches and resumed streams."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def saved(trigger: Trigger, running: TriggerState) -> TriggerState:
 
 
 def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
-    """Return the trigger events of a stream given in batches, with refits requested before some events."""
+    """Return trigger events of a stream in batches, with requested refits."""
     times = np.asarray(times, float)
     errors = np.zeros(len(times)) if errors is None else np.asarray(errors, float)
     running, found = trigger.begin(), []

@@ -1,4 +1,4 @@
-"""The vote of a learner and refitted models, against a plain implementation of its definition."""
+"""Vote of a learner and refitted models, against its plain definition."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_models_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
 
 
 def lost_to_models_that_are_alike(seed: int) -> float:
-    """Return the accuracy lost by votes if models are less accurate by two points and nearly always agree."""
+    """Return the accuracy lost to votes of worse models that nearly always agree."""
     n, rng = 20_000, np.random.default_rng(seed)
     labels, answers = rng.integers(0, CLASSES, n), np.full((PLACES, n, CLASSES), 0.05)
     learner = np.where(rng.random(n) < 0.64, labels, rng.integers(0, CLASSES, n))

@@ -81,7 +81,7 @@ def same(a: WindowRows, b: WindowRows) -> None:
 
 
 class Kept:
-    """A list of events as a window: the events to keep are determined from all of them."""
+    """Window as a list of events; those to keep are determined from all."""
 
     def __init__(self, kind):
         self.kind, self.all, self.n_taken, self.newest = kind, [], 0, math.nan

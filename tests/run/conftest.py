@@ -53,7 +53,7 @@ def streamsvm(tmp_path: Path) -> Streamsvm:
 
 @pytest.fixture
 def refused(streamsvm: Streamsvm) -> Callable[..., str]:
-    """Run the command line, which must end with an error. Return its message, the only one."""
+    """Run the command line, which must fail; return its only message."""
 
     def call(*arguments: Any, code: int = 2, **options: Any) -> str:
         done = streamsvm(*arguments, code=code, **options)
@@ -66,7 +66,7 @@ def refused(streamsvm: Streamsvm) -> Callable[..., str]:
 
 
 def runner_of(model: Any, source: Source, **options: Any) -> Runner:
-    """Build a runner from options of `Runner`, sinks by role, and settings of `RunConfig`."""
+    """Build a runner from options of `Runner` and `RunConfig`, and sinks by role."""
     sinks = {role: options.pop(role) for role in SINKS if role in options}
     own = {name: options.pop(name) for name in ("checkpoint", "observers", "started") if name in options}
     config = RunConfig(**options, **{role: sink.name for role, sink in sinks.items()})
@@ -96,12 +96,12 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def without_sync() -> None:
-    """Do not wait for the disk: without power failures, a file contains what was written."""
+    """Do not wait for the disk; files keep what was written without power failures."""
     os.fsync = lambda _: None
 
 
 def killed(*arguments: Any, cwd: Path, when: Callable[[], bool]) -> bool:
-    """Start a command and kill it when a condition holds. Return whether it was still running."""
+    """Start a command and kill it on a condition; return whether it was running."""
     with Command(*arguments, cwd=cwd, prepare=without_sync) as process:
         while process.poll() is None and not when():
             time.sleep(0.002)
@@ -114,7 +114,10 @@ def has_size(path: Path, size: float) -> bool:
 
 
 def write_stream(path: Path, n: int, *, broken: bool = False, moved: bool = False) -> Path:
-    """A CSV stream whose concept, and column b if `moved`, changes halfway; with malformed lines and missing labels."""
+    """A CSV stream whose concept (and column b if `moved`) changes halfway.
+
+    Some lines are malformed, and some labels are missing.
+    """
     rng = np.random.default_rng(9)
     x = rng.normal(size=(n, 3))
     x[n // 2 :, 1] += moved
@@ -135,7 +138,10 @@ def write_stream(path: Path, n: int, *, broken: bool = False, moved: bool = Fals
 
 
 def write_joined(folder: Path, X: Any, y: Any, delays: Any, sites: int = 0) -> None:
-    """Write events each 10 ms, their labels `delays` later, or none for NaN, and both in one file."""
+    """Write events each 10 ms, and labels `delays` later, in two files and in one.
+
+    A delay of NaN is a missing label.
+    """
     names = ["id", "t", *"abcdefgh"[: X.shape[1]], *["site"] * bool(sites)]
     rows = [[f"k{i}", 10 * i, *x, *[f"s{i % (sites or 1)}"] * bool(sites)] for i, x in enumerate(X.tolist())]
     delays = np.broadcast_to(delays, len(X)).astype(float)

@@ -56,7 +56,7 @@ def write_identifiers(path: Path, n: int) -> None:
 
 @pytest.fixture
 def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command line in this process, in the test's directory. Return standard output and error."""
+    """Run the command line in this process; return standard output and error."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: Any) -> tuple[str, str]:
@@ -357,7 +357,7 @@ def test_a_quiet_run_without_any_label_says_so(streamsvm, tmp_path):
 
 
 def closed(number: int) -> None:
-    """Close a standard stream, as it is in an interpreter that was started without it."""
+    """Close a standard stream, as if the interpreter had started without it."""
     os.close(number)
     setattr(sys, ("stdin", "stdout", "stderr")[number], None)
 

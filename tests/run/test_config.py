@@ -1,4 +1,4 @@
-"""Settings of runs in Python: values, texts, TOML, invalid settings, and their effects."""
+"""Run settings in Python: values, texts, TOML, invalid ones, and effects."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(streamsv
 
 
 def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streamsvm, tmp_path):
-    """Compare with a plain loop over labels, with the predictions and alarms of the prediction time."""
+    """Compare with a loop over labels and the predictions at prediction time."""
     rng = np.random.default_rng(5)
     n, kind = 500, "recall"
     X = rng.normal(size=(n, 2)).round(3)

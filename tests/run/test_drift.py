@@ -1,4 +1,4 @@
-"""Drops of the accuracy are detected at concept changes, not elsewhere, for any batch sizes."""
+"""Accuracy drops are detected at concept changes only, for any batch sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relevance over time: samples of relevance and leaders, in the report and in the picture."""
+"""History of relevance and leaders, in the report and in the picture."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Told:
 
 
 def turning(n: int, every: int) -> History:
-    """n events, with a sample offered after each `every`. In the first half "a" is relevant and "first" leads, then
-    "b".
+    """History of n events, sampled after each `every`, with a change halfway.
+
+    The relevant feature and the leader change.
     """
     history = History()
     for event in range(every, n + 1, every):
@@ -164,7 +165,7 @@ def test_a_baseline_that_would_leave_half_of_the_axis_empty_is_below_it(tmp_path
 
 @pytest.fixture(scope="module")
 def clockwork(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A run on a stream with autocorrelated labels, uninformative features and odd names."""
+    """A run with autocorrelated labels, uninformative features and odd names."""
     rng = np.random.default_rng(3)
     lines = (f"{x:.4f},{'app' if x > 0 else 'web'},{i % 6}" for i, x in enumerate(rng.normal(size=2000)))
     path = tmp_path_factory.mktemp("clockwork") / "$a$_{.csv"

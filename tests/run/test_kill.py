@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: the results of a resumed run equal those of an uninterrupted run, byte for byte."""
+"""SIGKILL at random moments: resumed results are equal byte for byte."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_labels_that_are_measured_are_told_however_late_they_vary(capsys):
 
 
 def write_late(events: Iterable[tuple[Any, float]], labels: Iterable[tuple[Any, float]]) -> list[str]:
-    """Write keys and times of events and labels. Return the arguments of a run on them."""
+    """Write keys and times of events and labels; return arguments of a run."""
     rows = {"e.csv": ["k,t,x"], "l.csv": ["k,t,y"]}
     rows["e.csv"] += [f"{key},{time:.0f},{i % 2}" for i, (key, time) in enumerate(events)]
     rows["l.csv"] += [f"{key},{time:.0f},{'ud'[i % 2]}" for i, (key, time) in enumerate(labels)]

@@ -1,4 +1,4 @@
-"""Runs over several files: their settings, SIGKILL in one of them, and late labels of several files."""
+"""Runs over several files: settings, SIGKILL within one, and late labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of probabilities equal those of scikit-learn, for any batch sizes, and after saving."""
+"""Probability metrics equal scikit-learn's for any batches, also when saved."""
 
 from __future__ import annotations
 

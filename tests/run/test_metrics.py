@@ -142,7 +142,7 @@ def test_curve_halves_its_resolution_instead_of_growing():
 
 
 def test_classes_that_came_equally_often_are_in_the_order_of_their_names():
-    """Not in order of arrival: expired labels only affect the metrics, at times that depend on batches."""
+    """The order of arrival does not count, because it depends on batches."""
     proba = np.array([[0.6, 0.4], [0.6, 0.4]])
     for labels in (["b", "a"], ["a", "b"]):
         found = Metrics()

@@ -1,4 +1,4 @@
-"""Monitoring of features in runs: alarms, profiles, reports, and what a user may get wrong."""
+"""Monitoring of features in runs: alarms, profiles, reports, user errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ N = 3_000
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Events with times: after 2,000, `heat` rises, `site` is often missing, and labels are random."""
+    """Events with times: after 2,000, `heat` rises and labels are random.
+
+    `site` is then often missing.
+    """
     rng = np.random.default_rng(4)
     heat, load = rng.normal(20.0, 2.0, N), rng.normal(size=N)
     heat[2_000:] += 8.0

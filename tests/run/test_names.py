@@ -1,4 +1,4 @@
-"""Empty and duplicate column names, and names with commas, in command-line options and TOML files."""
+"""Empty and duplicate column names, and names with commas, in options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and arrays sorted by label are reported; streams with persistent labels are not."""
+"""Streams sorted by label are reported; persistent labels are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RNG = np.random.default_rng(0)
 
 
 def strewn(y: Any, share: float) -> Any:
-    """Move a share of the labels to random positions. Moves within a class have no effect."""
+    """Permute a random share of the labels."""
     y, places = y.copy(), _RNG.choice(len(y), int(share * len(y)), replace=False)
     y[np.sort(places)] = y[places]
     return y
@@ -53,7 +53,7 @@ def write(path: str, y: Any) -> None:
 
 
 def notices(*arguments: str) -> list[str]:
-    """Return the warnings on the order of `in.csv` in the summary of a run, and their number."""
+    """Return the warnings on the order of `in.csv` in the summary of a run."""
     run = ["run", "in.csv", "--label", "y", "--model", "cpm", "--summary", "s.json", "--set", "overwrite=true"]
     assert cli.main([*run, *arguments]) == 0
     return [notice for notice in json.loads(Path("s.json").read_text())["notices"] if "sorted" in notice]

@@ -40,7 +40,10 @@ REFIT = ("--refit", "newton,every=300,window=600")
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the command line, which must reject the settings without side effects. Return its message."""
+    """Run the command line with settings that it must reject without effects.
+
+    Returns its message.
+    """
     write_stream(tmp_path / "in.csv", 50)
     monkeypatch.chdir(tmp_path)
 
@@ -133,7 +136,7 @@ def ran(model: Any, n: int = 1000, **options: Any) -> Report:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Two refits succeeded, and another failed: its window never contains two classes."""
+    """Report of two successful refits, and one whose window has one class."""
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
     done = ran(model, observers=[lambda report, fraction: None])
     assert [note["outcome"] for note in model.refits] == ["votes"] * 3

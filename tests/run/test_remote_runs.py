@@ -1,4 +1,4 @@
-"""Runs over files of a web server: killed, resumed, and without secrets in anything that is written."""
+"""Runs over files of a web server, killed and resumed, without secrets."""
 
 from __future__ import annotations
 

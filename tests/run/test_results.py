@@ -1,4 +1,4 @@
-"""Output files: inputs are never overwritten, two runs never write one file, and errors name the file."""
+"""Output files: inputs are not overwritten, no file is written by two runs."""
 
 from __future__ import annotations
 

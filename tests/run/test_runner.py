@@ -22,7 +22,10 @@ from tests.run.conftest import run, runner_of
 
 
 class Numbers(Source):
-    """Events (x, y) with one class on each side of a line. Some are malformed, some have no label."""
+    """Events (x, y) of two linearly separable classes; some are malformed.
+
+    Some have no label.
+    """
 
     name = "numbers"
 
@@ -363,7 +366,7 @@ def test_a_run_that_is_fenced_off_while_it_resumes_fails_as_later(tmp_path):
 
 
 def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
-    """One process of a run with samples, and batches that are large relative to their limit."""
+    """One process of a run with samples, and with batches beyond its limit."""
     folder.mkdir(exist_ok=True)
     with Checkpoint(folder / "check", every_events=1_000_000, every_s=None) as checkpoint:
         out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
@@ -424,7 +427,7 @@ def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path):
 
 
 class Woven(Numbers):
-    """Two parts with separate event counts. Their interleaving changes between readings."""
+    """Two parts with event counts of their own, interleaved at random."""
 
     name = "woven"
     salt = 0

@@ -1,4 +1,4 @@
-"""Prediction sets in a run: output and metrics, with immediate and late labels, for any model."""
+"""Prediction sets in a run: output and metrics, with late labels, any model."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path, model, by_class):
 
 @pytest.mark.slow
 def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path):
-    """The metrics use the sets issued for the events. Thresholds adapt when labels are joined."""
+    """Metrics use the sets issued for the events; thresholds adapt when joined."""
     write(tmp_path, 450)
     parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
     assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()

@@ -1,4 +1,4 @@
-"""Settings with hints, and settings of model and predictions: effort, members, all probabilities."""
+"""Settings of model and predictions, and hints: effort, members, all."""
 
 from __future__ import annotations
 

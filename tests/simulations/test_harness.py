@@ -1,4 +1,4 @@
-"""The harness: results are measured once, stored with how they were measured, and shown in tables."""
+"""Harness: results are measured once, stored with provenance, and tabulated."""
 
 from __future__ import annotations
 

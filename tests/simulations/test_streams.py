@@ -1,4 +1,4 @@
-"""The benchmark of all streams: measures by hand, and gains over the best other learner."""
+"""Benchmark of all streams: measures by hand, gains over the best other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow data and data frames as sources: equal events for each kind, refused data, positions."""
+"""Arrow data and data frames as sources: equal events, refused data, positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about undeclared columns: missing-value markers, counters and unnamed columns."""
+"""Decisions about undeclared columns: missing markers, counters, unnamed columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns stored in arrays: the content is unchanged, and values are decoded once."""
+"""Columns stored in arrays: unchanged content, values decoded once."""
 
 from __future__ import annotations
 

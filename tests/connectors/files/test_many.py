@@ -1,4 +1,4 @@
-"""Several files as one stream: which are read, in which order, and with which columns."""
+"""Several files as one stream: which files, in which order, with which columns."""
 
 from __future__ import annotations
 

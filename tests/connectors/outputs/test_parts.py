@@ -1,4 +1,4 @@
-"""Outputs in parts: rotated by size and partitioned by event time, equal whatever the batches, flushes and crashes."""
+"""Outputs in parts by size and event time, equal for any batches and crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 1_767_225_600_000  # 2026-01-01
 
 
 def stream(n: int) -> tuple[dict[str, list[Any]], list[int]]:
-    """Return rows, and times that are out of order by up to three hours and pass midnight."""
+    """Return rows, and times around midnight, up to three hours out of order."""
     dice = random.Random(5)
     texts = ["plain", 'a "quoted", cell', "two\nlines", None, "é"]
     table = {"line": list(range(n)), "s": [dice.choice(texts) for _ in range(n)], "score": [i / 7 for i in range(n)]}

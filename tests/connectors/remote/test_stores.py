@@ -1,4 +1,4 @@
-"""Object stores through fsspec: S3 by a server in this process, and a store in memory."""
+"""Object stores through fsspec: S3 by a local server, and a store in memory."""
 
 from __future__ import annotations
 

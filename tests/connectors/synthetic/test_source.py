@@ -23,7 +23,7 @@ def test_the_same_options_give_the_same_events_also_when_resumed(name):
 
 
 def _reversed_share(url: str) -> np.ndarray:
-    """For the two sine concepts, one the reverse of the other: return whether each event belongs to the second."""
+    """Return whether each event is of the second of two opposite sine concepts."""
     return np.array([label == int(x["0"] >= np.sin(x["1"])) for x, label, _ in events(open_source(url))])
 
 

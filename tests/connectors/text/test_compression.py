@@ -119,7 +119,7 @@ def test_damage_in_the_middle_ends_the_stream(tmp_path, suffix):
 
 
 def piped(data: bytes, n: int) -> tuple[bytes, str | None]:
-    """Return what a pipe gives that takes n bytes at a time, and whether they are damaged."""
+    """Return what a pipe yields that receives n bytes at a time, and its damage."""
     receiver, sender = os.pipe()
     stream = Unpacked(Pipe(os.fdopen(receiver, "rb", buffering=0), "pipe"), "pipe")
     found = b""

@@ -1,4 +1,4 @@
-"""Growing files and pipes: data is returned promptly, silence is reported, and incomplete lines wait."""
+"""Growing files and pipes: prompt data, reported silence, incomplete lines."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ sink.close()
 
 
 def _packed(data: bytes) -> bytes:
-    """Equal bytes at any time: parameters name tests, and all processes need equal names."""
+    """Return equal bytes at any time, because parameters name tests."""
     return gzip.compress(data, mtime=0)
 
 
