@@ -15,7 +15,10 @@ STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "ssh", "memor
 """Schemes of files in object stores and on SFTP servers, read through fsspec."""
 
 _QUERY = {mark: re.compile(rf"\{mark}(?=\w[\w.-]*=|[\w-]*(?:&|$))") for mark in "?#"}
-"""Start of the options of a URL: a mark before a name. Other question marks are of a glob."""
+"""Start of the options of a URL: a mark before a name.
+
+Other question marks belong to a glob.
+"""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:

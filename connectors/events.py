@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from connectors.columns.strings import CategoricalColumn, StringColumn
 
 Position: TypeAlias = "dict[str, Any]"
-"""A small JSON object: everything before it has been returned (source) or is durable (sink)."""
+"""A small JSON object: all earlier events were returned, or are durable.
+
+The former is the position of a source, the latter that of a sink.
+"""
 
 Table: TypeAlias = "dict[str, NDArray[Any]]"
-"""Columns of equal length by name: float64 with NaN where missing, or objects (str, None where missing)."""
+"""Columns of equal length by name: float64 with NaN, or objects with None.
+
+NaN and None are missing values; other objects are texts.
+"""
 
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
 """Table for sinks: columns of equal length by name."""
@@ -28,7 +34,7 @@ Rows: TypeAlias = "slice | list[int] | NDArray[np.int64]"
 """Row indices."""
 
 BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
-"""Default maximum of a batch of a file. Large batches reduce the overhead per event."""
+"""Default maximum of a batch of a file, large to reduce the cost per event."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 LEAST_EVENTS = 256
-"""Fewest events of a batch that is read ahead. Passing a batch to another thread takes about 30 us."""
+"""Fewest events of a batch to prefetch.
+
+Passing a batch to another thread takes about 30 us.
+"""
 
 
 class Source(ABC):

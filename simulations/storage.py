@@ -27,7 +27,7 @@ RESULTS_LAST_CHANGED_AT = {
     "monitor": ("ada85d00", "2026-11-28T02:01:41+00:00"),
     "solvers": ("857f33d1", "2026-11-27T12:29:38+00:00"),
 }
-"""The last commit that changed what the learners predict, also with late labels, and what the batch solvers compute.
+"""Last commits that changed results: of learners, late labels, solvers.
 
 Set it with each such change: tables mark our results of older commits.
 """

@@ -82,7 +82,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """File and tests of each module."""
 _KERNELS = ("label_join", "single_join")
-"""Modules of compiled code in `streamsvm.delayed`, which their mutants' tests interpret."""
+"""Compiled modules of `streamsvm.delayed`; tests of mutants interpret them."""
 
 _KINDS = frozenset({"expr_stmt", "atom_expr", "return_stmt", "raise_stmt", "del_stmt", "yield_expr"})
 _REPLACED = {

@@ -16,16 +16,22 @@ MISSING = frozenset(
     for text in _WORDS
     for letters in product(*(dict.fromkeys((letter, letter.upper())) for letter in text))
 )
-"""Markers of a missing number, category or label, in lower or upper case: those of pandas and some more."""
+"""Markers of missing numbers, categories and labels, in any case.
+
+They are those of pandas and some others.
+"""
 MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
-"""Markers of a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
+"""Markers of missing numbers and times.
+
+The additional ones may be categories or labels, such as ``+`` and ``-``.
+"""
 USUAL_MISSING_NUMBERS = frozenset(
     (
         *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
         *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
     )
 )
-"""The frequent markers. Each costs time in pyarrow, in every column of every batch."""
+"""Frequent markers; each costs time in pyarrow, in every column and batch."""
 
 Cells = Sequence[str]
 Bad = dict[int, str]
@@ -36,7 +42,7 @@ Bad = dict[int, str]
 NUMBERS, APART, CODED, LISTED = "numbers", "apart", "coded", "listed"
 
 FURTHEST_MS = 1 << 62
-"""There are no times as far from 1970, so that 64 bits hold how far two are apart."""
+"""Bound of times, so that the difference of two of them fits in 64 bits."""
 
 _SHOWN = 80
 

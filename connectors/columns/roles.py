@@ -17,7 +17,7 @@ _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time, as the number of units per second."""
 MOST_COLUMNS = 100_000
-"""Maximum number of columns of a table, because each is inspected before the first event."""
+"""Maximum number of columns of a table, because each of them is inspected."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,10 @@ from connectors.columns.time_texts import (
 from connectors.errors import ConnectorError
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
-"""Range of plausible times in seconds since 1970, from March 1973 to January 2038. Other units scale it."""
+"""Plausible times in seconds since 1970, from March 1973 to January 2038.
+
+Other units scale this range.
+"""
 
 # Largest step, as a factor, in a column that counts from an origin other than 1970.
 _GROWTH = 100

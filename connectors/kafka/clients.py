@@ -35,7 +35,10 @@ _RIGHTS = {
 }
 _FRAME = 128  # bytes of a one-record batch in addition to its key and value
 _SETTINGS = {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 10_000}
-"""Defaults of all clients. A broker that does not respond delays the others for this time."""
+"""Defaults of all clients.
+
+A broker that does not respond delays the others until its timeout.
+"""
 
 _CONNECTING = {"socket_connection_setup_timeout_ms": 3000, "socket_connection_setup_timeout_max_ms": 10_000}
 _PAUSE_MS = 20

@@ -33,7 +33,7 @@ _REFUSED = re.compile(
     "|no password"
 )
 _PASSING = re.compile("FATAL: +(?:the database system is|sorry, too many|too many|remaining connection|terminating)")
-"""Messages before a connection exists: of a setting that must be changed, and of a server that is not ready."""
+"""Messages of failed connections: wrong settings, and servers not ready."""
 _QUOTED = re.compile(r'"[^"]*"')
 _UNCODED = re.compile(r"[/@]|%(?![0-9A-Fa-f]{2})|%00")
 _PAGE_BYTES = str(1 << 22)

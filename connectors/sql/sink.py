@@ -21,7 +21,7 @@ NUMBER = "id"
 """Column with the number of each row, counted from 0."""
 _PART_ROWS = 1 << 15
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-"""A commit of Postgres waits for the disk, also where the server or the user does not ask for it."""
+"""Let commits of Postgres wait for the disk, whatever the server's setting."""
 BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _KINDS = {
     **dict.fromkeys(("partition", "offset", "line", "row", "element", "event", "number", NUMBER), "integer"),

@@ -12,7 +12,7 @@ from connectors.errors import ConnectorError
 from connectors.text.bytestreams import CHUNK, ByteStream, Converted
 
 PIECE = 1 << 12
-"""Bytes to decompress in one call. After damage, nothing of the damaged piece is known."""
+"""Bytes to decompress in one call; a damaged piece is lost as a whole."""
 _FRAME = 1 << 20
 """Least bytes of a frame that is written before the end of the data."""
 
@@ -130,7 +130,10 @@ CODECS = (
         errors=lambda _: (RuntimeError,),
     ),
 )
-"""The supported formats. Skippable frames may start both zstd and lz4 files; the suffix tells which."""
+"""Supported formats.
+
+Skippable frames may start both zstd and lz4 files; the suffix decides.
+"""
 
 
 class Frames:

@@ -25,9 +25,12 @@ from connectors.text.lines import MAX_LINE_BYTES
 from connectors.text.source import TextSource
 
 MOST_LINES = 256
-"""Maximum lines of a quoted record. A longer one is a stray quote, and only its first line is rejected."""
+"""Maximum number of lines of a quoted record.
+
+A longer record has a stray quote: only its first line is rejected.
+"""
 _ROWS_BEYOND = 2
-"""Minimum number of rows, all with one field more than the header, to add a column to the header."""
+"""Minimum number of rows with one field more than the header to add a name."""
 _MOST_ABOVE = 50
 """Number of lines in which a header below a title is searched."""
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)

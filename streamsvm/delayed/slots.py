@@ -18,8 +18,10 @@ FIRST_SLOTS = 1 << 10
 _FULL = 0.6  # greatest load of the hash table
 RECORD = kernels.JOIN_TABLE.entries["slots"].element  # type: ignore[union-attr]
 SLOT_BYTES = RECORD.itemsize + 27 + 16
-"""Counted bytes of a slot: its record, its share of the hash table, whose load may be as low as 0.3 after growth, and a
-reserve for slots and words that are not removed yet."""
+"""Counted bytes of a slot: its record, hash table entry, and a reserve.
+
+The load of the table may be as low as 0.3 after growth. The reserve is for slots and words that are not removed yet.
+"""
 
 
 class SlotTable:

@@ -8,7 +8,7 @@ from typing import Any
 from connectors.kafka.producer import BackgroundCall
 
 CLOSE_S = 20.0
-"""Time for a consumer to close; transactions of the worker end within this time, too."""
+"""Time for a consumer to close, and for transactions of its worker to end."""
 
 logger = logging.getLogger("streamsvm.keyed")
 

@@ -24,7 +24,10 @@ from streamsvm.keyed.classifier import KeyedClassifier
 logger = logging.getLogger("streamsvm.keyed")
 
 RECORD_TIME = "streamsvm.time"
-"""Name of the field, or of the header of a repartitioned event, with the time of its source record."""
+"""Name of the field or header with the time of an event's source record.
+
+Repartitioned events have the header.
+"""
 
 _RECENT = 1000
 _ORIGIN = "streamsvm.origin"  # header of a repartitioned event with its source partition and offset

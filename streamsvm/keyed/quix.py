@@ -34,10 +34,13 @@ MAX_LIVE = 10_000
 """Maximum number of cached keys, and of events between checkpoints."""
 
 TRANSACTION_S = 20.0
-"""Time after which brokers abort the transaction of a killed worker; until then, readers stop before it."""
+"""Time after which brokers abort the transaction of a killed worker.
+
+Until then, readers stop before it.
+"""
 
 LARGEST_BYTES = 50_000_000
-"""Maximum size of a state; brokers and clients with default settings can transfer it."""
+"""Maximum size of a state that default brokers and clients can transfer."""
 
 _MIB = 1024 * 1024
 # The engine's defaults are up to 192 MiB of write buffers for each partition, and a block cache of 1 GiB.
@@ -69,7 +72,10 @@ CONSUMER = {
     "topic.metadata.refresh.interval.ms": 10_000,  # new partitions are noticed within this time
 }
 _KEPT = 2
-"""Factor of `forget_after` after which the engine removes an inactive key; before, its next event resets it."""
+"""Factor of `forget_after` after which the engine removes an inactive key.
+
+Before, the next event of the key resets it.
+"""
 
 _ANSWER_S, _PAUSE_S = 30.0, 0.05
 logger = logging.getLogger("streamsvm.keyed")

@@ -36,7 +36,7 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_betwe
 MOST_ALARMS = 1000
 """Number of alarms that a monitor stores."""
 MOST_COLUMNS = 1000
-"""Number of columns that are monitored, the first ones of a stream, unless `columns` names them."""
+"""Number of monitored columns, the first of a stream unless `columns` is set."""
 _PART_CELLS = 1 << 19
 
 logger = logging.getLogger("streamsvm")

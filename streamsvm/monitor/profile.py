@@ -19,12 +19,15 @@ from streamsvm.monitor.tally import window_sizes
 FORMAT, VERSION = "streamsvm profile", 2
 N_CUTS = 32
 BELOW, ABOVE, REPEATS, MISSING, TYPE, TOTAL = range(N_CUTS, N_CUTS + 6)
-"""Positions of counts after those of cuts or values: below and above the range (for categories: unseen, others),
-equal to the previous value, missing, of another type; and the sum of the values."""
+"""Positions of counts after those of cuts or values.
+
+They count values below and above the range (of categories: unseen and others), equal to the previous value, missing,
+and of another type. The last is the sum of the values.
+"""
 UNSEEN, OTHER = BELOW, ABOVE
 WIDTH = TOTAL + 1
 GROUPS = (*[0] * REPEATS, 1, 2, 3, -1)
-"""Group of each count with a common design effect; -1 for the sum, which is not a count."""
+"""Group of each count with a common design effect; -1 for the sum."""
 
 
 @dataclass(frozen=True, slots=True)

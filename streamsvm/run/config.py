@@ -43,7 +43,7 @@ _COMPARED = (
     *("proba", "coverage", "coverage_by_class", "cost", "class_weight", "abstain", "alarms", "explain", "window"),
     *("false_alarms", "reset_reference"),
 )
-"""The options beside those of the stream and the sinks that a checkpoint must agree in."""
+"""Options that a checkpoint must match, besides those of streams and sinks."""
 
 
 class Url(str):

@@ -20,7 +20,10 @@ from streamsvm.models.codec import State, Stateful
 _BLOCK = 128  # events per block
 _BUCKETS = 5  # buckets per size; beyond it, the oldest two are merged into one of twice the size
 ALPHA = 0.01
-"""Probability of any false alarm in a stream of any length, for independent errors at a constant rate."""
+"""Probability of any false alarm in a stream of any length.
+
+Errors are assumed to be independent, with a constant rate.
+"""
 
 _CALIBRATION = 16.0  # binomial variance added to the observed one
 _MOST_DEVIATION = 5.0  # bound in dispersions, because a change of the rate is not dispersion

@@ -17,7 +17,7 @@ from streamsvm.models.codec import State, Stateful
 from streamsvm.run.counts import MOST_RANKED, Curve, Ranking
 
 CURVE_LINES = ("model", "no_change", "majority")
-"""Hits of the model and of two baselines: the previous label, and the most frequent label so far."""
+"""Hits of the model and two baselines: the previous and the majority label."""
 COLUMNS = (
     *CURVE_LINES,
     "rated",
@@ -33,7 +33,10 @@ COLUMNS = (
     "right",
     "events",
 )
-"""Counts of judged events; the first of each group after the hits is the number of events in it."""
+"""Counts of judged events.
+
+The first count of each group after the hits is the number of events in it.
+"""
 UNIT = float(1 << 24)
 FIGURES: dict[str, tuple[str, str, float]] = {
     "log_loss": ("log_loss", "rated", UNIT),
@@ -45,7 +48,7 @@ FIGURES: dict[str, tuple[str, str, float]] = {
     "precision": ("right", "alarms", 1.0),
     "recall": ("right", "events", 1.0),
 }
-"""Means: the sum and the count of `COLUMNS` that each is computed from, and the unit of the sum."""
+"""Sum and count of `COLUMNS` of which each mean is the ratio, and its unit."""
 BINS = 20
 SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
 _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
@@ -88,7 +91,7 @@ class Reliability(Stateful):
 
     def __init__(self) -> None:
         self.counts = np.zeros((3, BINS), np.int64)
-        """How many there were, how many of them were right, and the sum of their probabilities, in units."""
+        """Numbers of predictions and correct ones, and the sum of probabilities."""
 
     def add(self, scores: Floats, right: NDArray[np.bool_]) -> None:
         """Add predictions, with their probabilities and whether they were correct."""

@@ -376,7 +376,7 @@ FLAGS = frozenset(
         *("field", "consumer_group", "repartition", "prior_model", "key_ttl", "jobs", "all", "place"),
     )
 )
-"""Fields that are command-line options; the others are settings of ``--set`` and TOML."""
+"""Fields that are command-line options; others are settings (``--set``, TOML)."""
 COMMON = frozenset(
     (
         *("source", "label", "model", "params", "out", "save", "checkpoint", "page", "plot", "config", "quiet"),

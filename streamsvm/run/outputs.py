@@ -232,10 +232,13 @@ def rejection_table(rejected: Sequence[Rejected], *, of_two: bool = False) -> di
 
 
 FILE = "file"
-"""Column of the origin of an event with the name of its file, if the source reads several."""
+"""Column with the file of an event, if the source reads several files."""
 EVENT_PLACES = (FILE, "partition", "offset", "line", "row", "element", "event")
 """Columns of the origin of an event, of all sources."""
 
 PLACES = ("stream", "part", "number", *EVENT_PLACES, "how", "reason")
-"""Columns that identify a result: the origin of its event, and how it got its label. An expired event may have a second
-result if its label arrives later, and a dead letter for each result that is too large."""
+"""Columns that identify a result: the origin of its event, and of its label.
+
+An expired event may have a second result if its label arrives later, and a dead letter for each result that is too
+large.
+"""

@@ -36,7 +36,7 @@ _PANELS = {
     "Cost": {"cost": "mean per event {:.3g}"},
     "Alarms": {"alarms": "share of events {:.2%}"},
 }
-"""Panels of measures over time: the figures in each, with their overall value in the legend."""
+"""Panels of measures over time, with overall values in the legend."""
 _LONGEST_NAME = 24
 _DIAGRAM = (1.13, 0.14, 0.18, 0.42)  # place and size of the calibration diagram, relative to the panel of accuracy
 _FORMATS = (".png", ".svg", ".pdf")

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Fault = Callable[[Any, bytes], bytes | None]
-"""Receives the handler and the body; returns the body to send, or None if it has answered."""
+"""Takes the handler and the body; returns the body to send, or None if sent."""
 
 
 @dataclass

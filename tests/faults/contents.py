@@ -52,7 +52,7 @@ class Mark:
 
 Change = Write | Truncate | Names | Sync | Mark
 Tree = dict[str, bytes | None]
-"""Content by path below the root; None for a directory, the target for a symbolic link."""
+"""Content by path below the root: None for directories, targets for links."""
 
 
 def overwritten(content: bytes, change: Write | Truncate) -> bytes:

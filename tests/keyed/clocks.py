@@ -31,7 +31,7 @@ from tests.keyed.fleet import TEMPORARY, Expected, Record, Worker, arguments, cu
 PARTITIONS, N = 3, 3000
 JUMPS = {"+5 minutes": "+300s", "+2 days": "+172800s", "-1 day": "-86400s"}
 _DISTURBED_S, _MOST_S = 25.0, 120.0
-"""Time with wrong clocks, longer than the timeout of transactions; time until all must be done."""
+"""Time with wrong clocks, above the timeout of transactions, and total time."""
 
 
 class Clock:
