@@ -1,4 +1,4 @@
-"""Tables of results in Markdown: declarations of columns, and the pages that contain tables."""
+"""Tables of results in Markdown: declarations of columns, and updates of pages."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def pick(rows: Rows, *parts: object) -> Rows:
 
 
 def of(measure: str, *parts: object, how: Callable[[list[float]], float] | None = None) -> Callable[[Rows], Any]:
-    """Return a function for `Column.value`: the mean, or another statistic, of a measure of some results."""
+    """Return a `Column.value`: the mean or another statistic of a measure."""
 
     def value(rows: Rows) -> float | None:
         found = [row[measure] for row in pick(rows, *parts).values() if measure in row]
@@ -139,14 +139,17 @@ _CHOICE = re.compile(r" --again| --only(?: '[^']*'| [^-\s]\S*)+")  # of rows, in
 
 
 def sources(results: Results, marked: str = "") -> str:
-    """Describe how results were measured: a sentence per command, and the mark of older results of a subject."""
+    """Describe how results were measured, and the mark of older results."""
     is_ours = results.path.parent == RESULTS
     link = f"[Raw results](../simulations/results/{results.path.name})." if is_ours else f"Raw results: {results.path}."
     return " ".join([described(results.runs), *([older(marked)] if marked else []), link])
 
 
 def described(runs: Iterable[Mapping[str, Any]]) -> str:
-    """Describe measurements in sentences; those that differ only in the commit or the choice of rows share one."""
+    """Describe measurements in sentences, merged if only the commit differs.
+
+    Commands are compared without their choice of rows.
+    """
     commits: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     others = {f"{run['source']}.": None for run in runs if "source" in run}
     for run in runs:
