@@ -44,7 +44,7 @@ class Dialect:
     Parameters
     ----------
     delimiter
-        Field delimiter.
+        Field delimiter. A space stands for any number of spaces.
     quote
         Quote character of fields with delimiters, quotes (doubled) or newlines. None: no quoting.
     escape
@@ -66,7 +66,7 @@ class Dialect:
         """Create a dialect from options; a `single` record has no comment lines."""
         quote, given = options.text("quote", '"'), options.text("delimiter") or delimiter
         dialect = cls(
-            {"tab": "\t", "\\t": "\t"}.get(given, given),
+            {"tab": "\t", "\\t": "\t", "space": " "}.get(given, given),
             None if quote == "none" else quote,
             options.text("escape"),
             None if single else options.text("comment"),
@@ -78,7 +78,7 @@ class Dialect:
             if mark is None:
                 continue
             if len(mark) != 1 or mark in "\r\n":
-                more = {"delimiter": " or tab", "quote": " or none"}.get(name, "")
+                more = {"delimiter": ", tab or space", "quote": " or none"}.get(name, "")
                 raise OptionError(options.name, name, f"must be one character{more}, got {mark!r}")
             if mark in seen:
                 what = f"options `{seen[mark]}` and `{name}` are the same {mark!r}"
@@ -89,13 +89,15 @@ class Dialect:
     def reader(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[list[str]]:
         """Return a csv reader of lines; it does not remove comments."""
         options: dict[str, Any] = {"delimiter": self.delimiter, "escapechar": self.escape, "strict": strict}
+        options["skipinitialspace"] = self.delimiter == " "
         quotes = {"quoting": csv.QUOTE_NONE} if self.quote is None else {"quotechar": self.quote}
         return csv.reader(lines, **options, **quotes)
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Characters that lines without quotes, escapes and comments do not contain."""
-        return tuple(mark.encode() for mark in (self.quote, self.escape, self.comment) if mark is not None)
+        """Characters that lines without quotes, escapes, comments and runs of delimiters do not contain."""
+        marks = (self.quote, self.escape, self.comment, " " if self.delimiter == " " else None)
+        return tuple(mark.encode() for mark in marks if mark is not None)
 
     def without_comment(self, line: str, before: Sequence[str] = ()) -> str:
         """Remove the comment from a line.
@@ -185,6 +187,7 @@ class CsvFormat(TextFormat):
             if not self._is_first and len(first) != self._width:
                 what = f"has {len(first)} fields, but the files before have {self._width}"
                 raise ConnectorError(f"{self._source}: {what}", "columns differ")
+            self._check_delimiter(first)
             self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
             if len(first) != self._width:
                 what = f"`names` has {self._width} names for {len(first)} fields"
@@ -229,15 +232,20 @@ class CsvFormat(TextFormat):
 
     def _check_delimiter(self, header: list[str]) -> None:
         """Raise an error if a single name looks like several, unless this was declared."""
-        other = next((mark for mark in ";\t|," if mark in header[0]), None)
-        if len(header) > 1 or other is None or self._chosen:
+        if len(header) != 1 or self._chosen:
+            return
+        words = header[0].split()
+        marks = ";\t|," + " " * (len(words) > 1 and 2 * sum(map(is_number, words)) > len(words))
+        other = next((mark for mark in marks if mark in header[0]), None)
+        if other is None:
             return
         own = self._dialect.delimiter
         what = f", {header[0]!r}: set delimiter={_named(other)} if it is several (or delimiter={_named(own)} if not)"
         if other == own:
             remedy = f"take the quotes off whole lines (or set delimiter={_named(other)} if it is one name)"
             what = f" in quotes, {header[0]!r}: {remedy}"
-        raise ConnectorError(f"{self._source}: the header is a single name{what}", option="delimiter")
+        which = "the header is a single name" if self._has_header else "the first line is a single value"
+        raise ConnectorError(f"{self._source}: {which}{what}", option="delimiter")
 
     def _name_columns(self, names: list[str]) -> None:
         unnamed = _name_unnamed(names)
@@ -323,7 +331,7 @@ def _name_unnamed(names: list[str]) -> list[str]:
 
 
 def _named(delimiter: str) -> str:
-    return "tab" if delimiter == "\t" else delimiter
+    return {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
 
 
 class _Feed:

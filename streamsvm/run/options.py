@@ -94,7 +94,8 @@ class StreamOptions(Settings):
     format : FORMAT
         The format of a file, instead of its suffix: csv, tsv, jsonl, libsvm, arff or parquet.
     delimiter : CHAR
-        The field separator of CSV (default: a comma, or a tab for TSV).
+        The field separator of CSV: a character, tab, or space for any number of spaces (default: a comma, or a tab
+        for TSV).
     decimal : CHAR
         The decimal separator of numbers in texts, . or , (default: detected from the first cells of a column; a comma
         causes a warning).

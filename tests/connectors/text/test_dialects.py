@@ -29,6 +29,11 @@ DIALECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"comment": "#"},
     ),
     "skip rows": ('Report of May\n\n# of "all\nx,c,y\n1,a,u\n2,b,v\n', {"skip_rows": 3}, {"skiprows": 3}),
+    "spaces": (
+        'x  c y\n1   a u\n 2 "b  c"   v\n3 d    w\n',
+        {"delimiter": "space"},
+        {"sep": r"\s+"},
+    ),
     "all": (
         "title\n;\nx;c;y\n1;'a;%b';u % hm\n%\n2;c\\;d;v\n3;\\%;u\n",
         {"skip_rows": 2, "delimiter": ";", "quote": "'", "escape": "\\", "comment": "%"},
