@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_TOLD = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _IS_LABEL = {str, int, bool}  # every value of these types is a label
+_NUMPY = (np.str_, np.bool_, np.integer, np.floating)
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # with more labels, these are probably identifiers
 
@@ -54,7 +55,10 @@ class LabelCodes(dict[Any, int]):
 
 def is_nan(value: Any) -> bool:
     """Return whether a value is NaN, or pandas' NaT or NA."""
-    return type(value).__name__ == "NAType" or bool(value != value)
+    try:
+        return type(value).__name__ == "NAType" or bool(value != value)
+    except (TypeError, ValueError):  # an array, or a column of a frame
+        return False
 
 
 def is_label(value: Any) -> bool:
@@ -82,7 +86,7 @@ def check_label(value: Any, name: str = "the label") -> None:
 
 
 def as_label(value: Any) -> Any:
-    """Validate a new label, and convert an `Enum` member to its value.
+    """Validate a new label, and convert an `Enum` member or a numpy scalar to its value.
 
     Members of string and number enumerations are converted, because they equal their values.
 
@@ -94,6 +98,8 @@ def as_label(value: Any) -> Any:
     if type(value) in _IS_LABEL:
         return value
     check_label(value)
+    if isinstance(value, _NUMPY):  # equal to labels of an array, whose values are plain, too
+        return value.item()
     if isinstance(value, Enum):
         for kind, convert in _PLAIN:
             if isinstance(value, kind):

@@ -172,6 +172,25 @@ def test_members_of_an_enum_are_their_values_in_rows(make, series):
     assert set(map(type, [*model.classes_, *model.predict_many(X).tolist()])) <= {str, type(None)}
 
 
+@pytest.mark.parametrize("make", MAKERS.values())
+def test_numpy_scalars_are_plain_values_as_in_arrays(make):
+    for label in (np.int64(5), np.str_("x"), np.bool_(True), np.float32(0.1)):
+        one, many = make(), make()
+        one.learn_one({0: 1.0}, label)
+        many.learn_many(np.ones((1, 1)), np.array([label]))
+        assert one.classes_ == many.classes_ == [label]
+        assert {type(one.classes_[0])} == {type(many.classes_[0])} == {type(label.item())}
+
+
+@pytest.mark.parametrize("row", [pd.DataFrame({"a": [1.0, 2.0]}), {"a": np.ones(2)}, {"a": pl.Series([1.0, 2.0])}])
+@pytest.mark.parametrize("make", MAKERS.values())
+def test_several_rows_are_no_event(make, row):
+    with raises((TypeError, ValueError), named="learn_many"):
+        make().learn_one(row, "a")
+    with raises((TypeError, ValueError), named="predict_many"):
+        make().predict_one(row)
+
+
 def test_members_of_other_enums():
     numbers, plain = CPMClassifier(), CPMClassifier()
     grade, side = IntEnum("grade", "low high"), Enum("side", "left right")

@@ -112,7 +112,7 @@ def test_a_model_of_another_version_is_refused_with_what_to_do(saved: Path) -> N
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with raises(FileNotFoundError, filename=str(tmp_path / "no" / "file")):
         write_archive(tmp_path / "no" / "file", {}, {})
     with pytest.raises(FileNotFoundError):
         read_archive(tmp_path / "no")

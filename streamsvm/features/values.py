@@ -122,7 +122,8 @@ def no_feature(name: Any, value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, timedelta | np.timedelta64):
         return f"feature {name!r} is of type {kind}: use its seconds: `total_seconds()`"
-    return f"feature {name!r} is of type {kind}: a feature must be a number, a string, a datetime, or None"
+    rows = "; use `learn_many` or `predict_many` for several rows" if hasattr(value, "__array__") else ""
+    return f"feature {name!r} is of type {kind}: a feature must be a number, a string, a datetime, or None{rows}"
 
 
 def _too_large(name: Any, value: float) -> str:
