@@ -17,7 +17,7 @@ _MOST_STRAYS, _LOG_CHANCE = 0.02, math.log(1e-6)
 _MOST_BLOCKS = 2
 # The detector stops if both the number and the share of strays exceed these limits.
 _HOPELESS, _HOPELESS_SHARE = 100, 0.1
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 
 
 class LabelOrder:
@@ -95,8 +95,8 @@ class LabelOrder:
         totals: Counter[int] = Counter()
         for code, n in self._segments:
             totals[code] += n
-        first = ", ".join(f"{labels[code]!r}: {n:,}" for code, n in list(totals.items())[:_MOST_TOLD])
-        more = ", ..." if n_classes > _MOST_TOLD else ""
+        first = ", ".join(f"{labels[code]!r}: {n:,}" for code, n in list(totals.items())[:_MOST_SHOWN])
+        more = ", ..." if n_classes > _MOST_SHOWN else ""
         runs = "one run" if len(order) == n_classes else "two runs, in the same order twice"
         few = f", except for {n_strays:,} rows" if n_strays else ""
         return (

@@ -18,7 +18,7 @@ from streamsvm.frames import eager
 if TYPE_CHECKING:
     import narwhals as nw
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _IS_LABEL = {str, int, bool}  # every value of these types is a label
 _NUMPY = (np.str_, np.bool_, np.integer, np.floating)
@@ -241,7 +241,7 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
     for label in [label for label in labels if label not in known][:_MOST_COMPARED]:
         twin = twin_of(label, classes[:_MOST_COMPARED])
         if twin is None:
-            few = ", ".join(map(repr, classes[:_MOST_TOLD])) + (", ..." if len(classes) > _MOST_TOLD else "")
+            few = ", ".join(map(repr, classes[:_MOST_SHOWN])) + (", ..." if len(classes) > _MOST_SHOWN else "")
             form = (
                 "the label {name!r} is not a class of the model ({few}), which does not learn: its events count as "
                 "errors"

@@ -73,8 +73,8 @@ def most_like(state: State, n: int) -> Ints:
 
 def labels_of_vectors(state: State, slots: Ints, weights: Floats) -> list[int]:
     """Return the class of each vector: the one with the largest weighted coefficient."""
-    said = (weights[:, None, None] * class_coefs(state, slots)).sum(axis=0)
-    found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
+    weighted = (weights[:, None, None] * class_coefs(state, slots)).sum(axis=0)
+    found: list[int] = (weighted[1] > 0.0).tolist() if len(weighted) == 2 else weighted.argmax(axis=0).tolist()
     return list(map(int, found))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from streamsvm.names import feature, shown
 from streamsvm.parameters import ParameterError
 
-MOST_TOLD = 5
+MOST_REPORTED = 5
 """Maximum number of reported changes of each kind."""
 LEAST_PART, LEAST_EVENTS = 0.05, 30
 """Minimum share of relevance or events, and number of events, to report a change."""
@@ -169,7 +169,7 @@ def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float
     moved.sort(key=lambda one: -abs(one[2] - one[1]))
     return [
         f"{shown(feature(name))} matters {'more' if new > old else 'less'}: {new:.0%} of the relevance, was {old:.0%}"
-        for name, old, new in moved[:MOST_TOLD]
+        for name, old, new in moved[:MOST_REPORTED]
     ]
 
 
@@ -178,15 +178,15 @@ def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
 
     `then` and `now` are pairs of the leader and the weight of label autocorrelation.
     """
-    told = [f"{now[0]} is the leading member, was {then[0]}"] if then[0] and now[0] != then[0] else []
+    found = [f"{now[0]} is the leading member, was {then[0]}"] if then[0] and now[0] != then[0] else []
     if (then[1] > 0.0) != (now[1] > 0.0):
-        told.append(f"label autocorrelation is {'used' if now[1] > 0.0 else 'no longer used'}")
-    return told
+        found.append(f"label autocorrelation is {'used' if now[1] > 0.0 else 'no longer used'}")
+    return found
 
 
 def new_classes(classes: Sequence[Any]) -> list[str]:
     """Describe new classes."""
-    return [f"new classes: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
+    return [f"new classes: {', '.join(map(shown, classes[:MOST_REPORTED]))}"] if classes else []
 
 
 def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
@@ -202,7 +202,7 @@ def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping
         found = _moved_share(name, before, since, n_before, n_since) if is_text else _moved(name, before, since)
         moved += [found] if found else []
     moved.sort(key=lambda one: -one[0])
-    return [text for _, text in moved[:MOST_TOLD]]
+    return [text for _, text in moved[:MOST_REPORTED]]
 
 
 def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] | None:
@@ -241,18 +241,18 @@ def _moved_share(
 
 
 def _moved_classes(then: Moment, now: Moment) -> list[str]:
-    told = new_classes([label for label in now.classes if label not in then.classes]) if then.classes else []
+    found = new_classes([label for label in now.classes if label not in then.classes]) if then.classes else []
     is_share = sum(now.classes.values()) <= 1.0 + 1e-9
     since = {label: n - (0.0 if is_share else then.classes.get(label, 0.0)) for label, n in now.classes.items()}
     total, before = sum(since.values()), sum(then.classes.values())
     n_since = now.events - then.events
     if min(n_since, then.events) < LEAST_EVENTS or not total or not before:
-        return told
+        return found
     for label, n in since.items():
         old, new = then.classes.get(label, 0.0) / before, n / total
         if old and has_moved(old, new, LEAST_EVENTS / n_since):
-            told.append(class_moved(label, old, new))
-    return told[: 1 + MOST_TOLD]
+            found.append(class_moved(label, old, new))
+    return found[: 1 + MOST_REPORTED]
 
 
 def class_moved(label: Any, old: float, new: float) -> str:

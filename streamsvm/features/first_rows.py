@@ -35,7 +35,7 @@ class FirstRows:
         self._due = FIRST_LOOK
         self._columns: list[Ints] = []
         self._values: list[Floats] = []
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     @property
     def is_full(self) -> bool:
@@ -91,12 +91,12 @@ class FirstRows:
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
         if is_of_time(name):
             return
-        if ("counter", column) not in self._told and (what := self._time_pattern(values)):
-            self._told.add(("counter", column))
+        if ("counter", column) not in self._reported and (what := self._time_pattern(values)):
+            self._reported.add(("counter", column))
             yield Notice.of(f"feature {{name!r}} {what}: drop it, or pass a datetime if it is a time", name)
         for text, share in sentinels(values.tolist()).items():
-            if (text, column) not in self._told:
-                self._told.add((text, column))
+            if (text, column) not in self._reported:
+                self._reported.add((text, column))
                 missing = (
                     f"feature {{name!r}}: {text} in {{share:.0f}} % of its first values looks like a missing value and "
                     "is learned as a number: use None or NaN instead"

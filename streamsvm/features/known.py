@@ -86,10 +86,10 @@ class KnownFeatures:
         self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)  # see `of_numbers`
         self.set_fast_path()
         self.noticed: list[Notice] = []  # notices about the first rows
-        self.said = Notices(logger)  # shared with copies, so that each warning is issued once
+        self.issued = Notices(logger)  # shared with copies, so that each warning is issued once
         self.timed: dict[Hashable, None] = {}  # names of learned datetimes
-        self.texts = Texts(self, categories, self.said)
-        self.mismatches = Mismatches(self, self.texts, self.said, logger)
+        self.texts = Texts(self, categories, self.issued)
+        self.mismatches = Mismatches(self, self.texts, self.issued, logger)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -259,13 +259,13 @@ class KnownFeatures:
     def notice(self, notices: Iterable[Notice]) -> None:
         """Record notices about the first rows and issue them as warnings."""
         self.noticed += (found := list(notices))
-        self.said.say(*found)
+        self.issued.say(*found)
 
     def warn_of_times(self, names: Iterable[Hashable]) -> None:
         """Warn once per name that datetimes are encoded as hour and weekday."""
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
-        self.said.say(*map(notice_of_times, new))
+        self.issued.say(*map(notice_of_times, new))
 
     # Single events ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 # Number of consecutive events without a known feature that raises a warning.
-_MOST_STRANGE = 10
+_MOST_UNKNOWN = 10
 # Number of values of another kind than learned that raises a warning.
 _MOST_OF_OTHER_KIND = 10
 # Maximum number of unknown and of learned strings compared per name.
@@ -121,7 +121,7 @@ class Mismatches:
     ----------
     columns, texts
         The learned features.
-    said
+    issued
         Receiver of warnings about single features.
     log
         Receiver of warnings about rows.
@@ -134,12 +134,12 @@ class Mismatches:
         Names or width of the rows compared last.
     """
 
-    def __init__(self, columns: KnownFeatures, texts: Texts, said: Notices, log: logging.Logger) -> None:
-        self._columns, self._texts, self._said, self._log = columns, texts, said, log
+    def __init__(self, columns: KnownFeatures, texts: Texts, issued: Notices, log: logging.Logger) -> None:
+        self._columns, self._texts, self._issued, self._log = columns, texts, issued, log
         self.width: int | None = None
         self.accepted: Any = None
         self._doubts, self._differs = "", False
-        self._n_strange, self._strange = 0, ""
+        self._n_unknown, self._unknown_notice = 0, ""
         self._n_of_other_kind: dict[Hashable, int] = {}
         self._n_asked: dict[Hashable, int] = {}
         self._other_kinds: dict[Hashable, Notice] = {}
@@ -154,7 +154,7 @@ class Mismatches:
 
     def notices(self) -> tuple[list[Notice], list[str]]:
         """Return the warnings about single features and the warnings about rows."""
-        return list(self._other_kinds.values()), list(filter(None, (self._doubts, self._strange)))
+        return list(self._other_kinds.values()), list(filter(None, (self._doubts, self._unknown_notice)))
 
     def knows(self, name: Hashable) -> bool:
         """Return whether a name has been learned."""
@@ -232,15 +232,15 @@ class Mismatches:
             Feature names of the rows.
         """
         if n_values:
-            self._n_strange = 0
+            self._n_unknown = 0
         elif self._columns.names and len(names) and not any(map(self.knows, names)):
-            self._n_strange += n
-            if not self._strange and self._n_strange >= _MOST_STRANGE:
-                self._strange = (
-                    f"{self._n_strange} events in a row have no feature that the model has learned, but "
+            self._n_unknown += n
+            if not self._unknown_notice and self._n_unknown >= _MOST_UNKNOWN:
+                self._unknown_notice = (
+                    f"{self._n_unknown} events in a row have no feature that the model has learned, but "
                     f"{_listed(list(names))}: predictions use only the class frequencies"
                 )
-                self._log.warning("%s", self._strange)
+                self._log.warning("%s", self._unknown_notice)
 
     def count_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
         """Count n values of another kind than learned, and warn after several.
@@ -286,7 +286,7 @@ class Mismatches:
 
     def _say(self, name: Hashable, what: str, **details: str) -> None:
         self._other_kinds[name] = Notice.of(f"feature {{name!r}} {what}", name, **details)
-        self._said.say(self._other_kinds[name])
+        self._issued.say(self._other_kinds[name])
 
 
 def _listed(names: Sequence[Any], form: Callable[[Any], str] = str) -> str:

@@ -59,7 +59,7 @@ class Texts:
         Columns of the features.
     categories
         Names whose strings are always categories.
-    said
+    issued
         Receiver of warnings.
 
     Attributes
@@ -74,8 +74,8 @@ class Texts:
         Names whose strings are numbers, with the conversion.
     """
 
-    def __init__(self, columns: KnownFeatures, categories: Iterable[Hashable], said: Notices) -> None:
-        self._columns, self._categories, self._said = columns, set(categories), said
+    def __init__(self, columns: KnownFeatures, categories: Iterable[Hashable], issued: Notices) -> None:
+        self._columns, self._categories, self._issued = columns, set(categories), issued
         self.left_out: dict[Hashable, str] = {}
         self.quoted: dict[Hashable, str] = {}
         self.watched: dict[Hashable, Recurrence] = {}
@@ -83,7 +83,7 @@ class Texts:
 
     def copy(self, columns: KnownFeatures) -> Texts:
         """Return a copy for a copy of the columns."""
-        twin = Texts(columns, self._categories, self._said)
+        twin = Texts(columns, self._categories, self._issued)
         twin.left_out, twin.quoted, twin.closed = dict(self.left_out), dict(self.quoted), set(self.closed)
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         return twin
@@ -145,11 +145,11 @@ class Texts:
             if name in self.left_out:
                 found.append(self._why_left_out(name))
         if found:
-            self._said.say(*found)
+            self._issued.say(*found)
 
     def warn_of_mixed(self, names: Iterable[Hashable]) -> None:
         """Warn of names with numbers and strings, and of `categories` with numbers."""
-        self._said.say(*self._mixed(names))
+        self._issued.say(*self._mixed(names))
 
     def notices(self) -> list[Notice]:
         """Return notices about names left out, quoted numbers and mixed types."""

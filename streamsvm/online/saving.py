@@ -238,7 +238,7 @@ class SavedLearner(RowLearner):
         self._make_room(scaling.ROOM)  # another learner's memory, with more events, may replace this one
         content = json.loads(data)
         self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
-        self._space.said = notices
+        self._space.issued = notices
         self.labels = Classes(decode_labels(content["classes"]))
         self._space.set_fast_path()
         self._grow()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.changes import (
     LEAST_EVENTS,
-    MOST_TOLD,
+    MOST_REPORTED,
     Changes,
     Spread,
     class_moved,
@@ -235,7 +235,7 @@ class History:
             shares = old / sum(before), new / sum(since)
             if old and has_moved(*shares, LEAST_EVENTS / sum(since)):
                 texts.append(class_moved(label, *shares))
-        return texts[: 1 + MOST_TOLD]
+        return texts[: 1 + MOST_REPORTED]
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
         """Return the most relevant features, and their relevance by sample (or NaN).
