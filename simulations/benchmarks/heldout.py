@@ -17,7 +17,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -162,7 +162,7 @@ def gain(rows: Rows) -> float | None:
 class _ByLearner(Table):
     """A table with a column per measured learner."""
 
-    def markdown(self, rows: Rows, is_older: Callable[[Mapping[str, Any]], bool] = lambda _: False) -> str:
+    def markdown(self, rows: Rows, older: Container[str] = ()) -> str:
         """Format the results."""
         measured = dict.fromkeys((*LEARNERS, *(key.split(SEPARATOR)[1] for key in rows)))
         shown = [name for name in measured if pick(rows, name)]
@@ -170,7 +170,7 @@ class _ByLearner(Table):
         columns = [replace(form, title=name, value=of(form.title, name)) for name in shown]
         if form.title == "accuracy" and len(shown) > 1 and OURS in shown:
             columns.insert(1, Column("gain", gain, "{:+.1f}"))
-        return Table(self.title, self.row, columns).markdown(rows, is_older)
+        return Table(self.title, self.row, columns).markdown(rows, older)
 
 
 BENCHMARK = Benchmark(
