@@ -86,7 +86,7 @@ def check_label(value: Any, name: str = "the label") -> None:
 
 
 def as_label(value: Any) -> Any:
-    """Validate a new label, and convert an `Enum` member or a numpy scalar to its value.
+    """Validate a new label, and convert `Enum` members and numpy scalars to values.
 
     Members of string and number enumerations are converted, because they equal their values.
 

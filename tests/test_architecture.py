@@ -143,6 +143,15 @@ def imported(node: ast.AST) -> list[str]:
     return [f"{node.module}.{alias.name}" if whole.is_dir() else str(node.module) for alias in node.names]
 
 
+PACKAGES = ("streamsvm", "connectors", "simulations", "tests", "docs")
+
+
+def test_the_first_line_of_a_docstring_has_at_most_79_characters():
+    for path in (path for top in PACKAGES for path in sorted((ROOT / top).rglob("*.py"))):
+        found = re.findall(r'^ *r?"""((?:(?!""").){80,})', path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not found, path
+
+
 OF_LIBRARIES = {
     *("_multiclass", "_get_params", "_is_stochastic", "_mutable_attributes"),  # of River
     *("_predictors", "_baseline_prediction"),  # of scikit-learn

@@ -95,7 +95,10 @@ class Dialect:
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Characters that lines without quotes, escapes, comments and runs of delimiters do not contain."""
+        """Characters that occur only in lines with quotes, escapes or comments.
+
+        With a space as delimiter, runs of spaces count as well.
+        """
         marks = (self.quote, self.escape, self.comment, " " if self.delimiter == " " else None)
         return tuple(mark.encode() for mark in marks if mark is not None)
 

@@ -1,4 +1,4 @@
-"""Digests of keys in kernels: SipHash-2-4 of 128 bits, keyed by the secret of a store.
+"""Digests of keys in kernels: SipHash-2-4 of 128 bits, keyed by a secret.
 
 Without the secret, nobody can choose keys whose digests collide.
 

@@ -323,7 +323,7 @@ def process(state, op, low, high, time, label, size):
 
 @kernel
 def run(state, digests, times, labels, sizes):
-    """Process events (label -1) and labels in order, and write what happens to the journal.
+    """Process events (label -1) and labels in order; write the journal.
 
     The caller provides room for one slot per entry. The journal needs three entries per event or label, and one per
     pending event.

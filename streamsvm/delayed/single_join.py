@@ -1,4 +1,4 @@
-"""Join of single events and labels, by one call each that holds the interpreter lock.
+"""Join of single events and labels by compiled calls that hold the GIL.
 
 States are passed by their addresses, because an integer takes a fifth of the time of a state as an argument.
 """
@@ -120,7 +120,7 @@ def add_event(table, key, n_key, time, packed):
 
 @inlined
 def run_row(rows, batch, start, n, label):
-    """Predict the row of the first n columns at an address, or learn it if it has a label.
+    """Predict the row of n columns at an address, or learn it if it has a label.
 
     Return whether this was done; otherwise nothing has changed.
     """
@@ -139,14 +139,14 @@ def run_row(rows, batch, start, n, label):
 
 @inlined
 def parts_of(learner):
-    """Return the rows of a learner, the batch of its single row, and the row of its prediction sets."""
+    """Return rows and single-row batch of a learner, and its prediction sets' row."""
     addresses = columns_at(learner, 3)
     return rows_at(addresses[0]), batch_at(addresses[1]), covering_at(addresses[2])
 
 
 @inlined
 def is_covered(sets, covering):
-    """Return whether there are no prediction sets, or sets with a threshold for each class."""
+    """Return whether prediction sets are absent, or have thresholds by class."""
     if sets == 0:
         return True
     state = sets_at(sets)
@@ -155,7 +155,7 @@ def is_covered(sets, covering):
 
 @inlined
 def decide(sets, covering, proba):
-    """Copy probabilities to the words to be stored, negative for the classes in the prediction set."""
+    """Copy probabilities to the words to be stored, negated for set members."""
     packed, members = covering.proba, covering.members
     for c in range(packed.shape[1]):
         packed[0, c] = proba[0, c]
@@ -213,7 +213,9 @@ def predict_event(table, learner, sets, row, key, n_key, time, layout, start, n_
 
 @jit_holding_gil
 def learn_row(learner, sets, held, n_row, n_key, label):
-    """Learn a row of the first columns, given with all words of its event, and update the prediction sets.
+    """Learn a row of the first columns, and update the prediction sets.
+
+    `held` has all words of the event.
 
     Return False if nothing has changed.
     """

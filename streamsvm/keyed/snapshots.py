@@ -1,4 +1,6 @@
-"""Snapshots: compact binary copies of the saved fields of a state, fast to write and to load.
+"""Snapshots: compact binary copies of the saved fields of a state.
+
+They are fast to write and to load.
 
 A snapshot has those 8-byte words of the saved fields, of a state and then of its substates, that are not zero. A bitmap
 with one bit per word marks them. Of the bitmap, too, only the bytes that are not zero are stored, followed by one bit
@@ -43,7 +45,7 @@ PLACES = Schema(
 
 @kernel
 def put_words(block, fresh, places, is_given, words, at):
-    """Restore the memory of an untrained state, except its addresses, and load the saved words.
+    """Restore an untrained state, except its addresses, and load the saved words.
 
     The next saved word is words[at[1]] if bit at[0] of `there` is set, else zero; `at` is advanced. Returns the number
     of values that are out of bounds or not finite, or -1 if there are too few words.
@@ -174,7 +176,7 @@ def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> State:
 
 
 def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:
-    """Indices of the words of a state with addresses, own or external, or with shapes of external arrays."""
+    """Return indices of state words with addresses or shapes of external arrays."""
     names = [f"{name}@" for name, entry in schema.entries.items() if not isinstance(entry, Number)]
     names += [name for name, number in schema.of(Number) if number.is_address]
     names += [f"{n}@{k}" for n, array in schema.of(Array) if array.external for k in range(len(array.dims))]

@@ -81,7 +81,7 @@ def sum_of_block(numbers, start):
 
 @kernel
 def count_numbers(numbers, previous, edges, splits, counts, words):
-    """Count the numbers of columns per block, as `streamsvm.monitor.bins.count_blocks`.
+    """Count the numbers of columns per block; see `bins.count_blocks`.
 
     `counts` has the shape (n_blocks, n_columns * width), with the positions of `streamsvm.monitor.profile`. `words` has
     the shape (n_blocks, 2 * n_columns + 1).
@@ -121,7 +121,7 @@ def n_bits(word):
 
 @kernel
 def count_relations(words, relations, counts):
-    """Count the events per block for which an odd number of bits of a relation is set."""
+    """Count events per block with an odd number of set bits per relation."""
     last = words.shape[1] - 1
     for b in range(counts.shape[0]):
         own = words[uint(b)]
