@@ -135,7 +135,7 @@ def slashed(
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
-_CHOICE = re.compile(r" --again| --only(?: '[^']*'| [^-\s]\S*)+")  # of rows, in a command
+_CHOICE = re.compile(r" --again| --(?:only|learners)(?: '[^']*'| [^-\s]\S*)+")  # of rows, in a command
 
 
 def sources(results: Results, marked: str = "") -> str:

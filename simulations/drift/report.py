@@ -240,7 +240,8 @@ def front_table() -> str:
     n, met = len(found.accuracy), summary.common(cells, ranked)
     lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
     shown = markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
-    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n{shown}\n\n{_made(cells)}"
+    made = _made(cells[cells.learner.isin(ranked)])
+    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n{shown}\n\n{made}"
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------
