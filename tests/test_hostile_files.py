@@ -108,7 +108,6 @@ FILES: dict[str, Case] = {
     "longest table": lambda content: b"\xff" * 8 + content[8:],
     "two files": lambda content: content + content,
     "zip": zipped,
-    "gzip": lambda content: b"\x1f\x8b\x08" + bytes(100),
 }
 
 
@@ -151,12 +150,10 @@ TEXTS: dict[str, Any] = {
     "list": "[]",
     "NaN": '{"format": "streamsvm", "version": 2, "x": NaN}',
     "deep lists": "[" * DEEP + "]" * DEEP,
-    "deep objects": '{"a":' * DEEP + "1" + "}" * DEEP,
     "many objects": "[" + "{}," * 100_000 + "{}]",
     "long number": '{"format": "streamsvm", "version": ' + "9" * 10_000 + "}",
     "other format": '{"format": "other", "version": 1}',
     "newer version": '{"format": "streamsvm", "version": 3}',
-    "huge version": '{"format": "streamsvm", "version": 2' + "0" * 4000 + "}",
     "no class": '{"format": "streamsvm", "version": 2}',
     "class is an object": '{"format": "streamsvm", "version": 2, "class": {"CPMClassifier": 1}}',
     "checkpoint": '{"format": "streamsvm", "version": 2, "class": "Checkpoint"}',
@@ -175,9 +172,7 @@ FLOAT_OUT = {"float": "0x1p9999"}
 HEADERS: dict[str, dict[str, Any]] = {
     "classes twice": {"classes": [0, 2, 2]},
     "classes that are equal": {"classes": [1, 2, True]},
-    "class NaN": {"classes": [0, 1, {"float": "nan"}]},
     "class that is a list": {"classes": [0, 1, [2]]},
-    "class out of range": {"classes": [0, 1, FLOAT_OUT]},
     "one class more": {"classes": [0, 1, 2, 3]},
     "many classes": {"classes": list(range(100_000))},
     "names twice": {"names": ["a", "a", {"tuple": ["s", "x"]}, {"tuple": ["s", "y"]}]},
@@ -187,12 +182,10 @@ HEADERS: dict[str, dict[str, Any]] = {
     "names are null": {"names": None},
     "negative refused": {"n_refused": -1},
     "no parameters": {"params": {}},
-    "parameter is null": {"params": {"n_faces": None}},
     "parameter of another name": {"params": {"faces": 2}},
     "huge parameter": {"params": {"n_faces": 10**400}},
     "parameter out of range": {"params": {"l2": FLOAT_OUT}},
     "weights that are no numbers": {"params": {"class_weight": {"dict": [[1, "x"]]}}},
-    "weights of three": {"params": {"class_weight": {"dict": [[1, 2, 3]]}}},
     "large faces": {"params": {"n_faces": 10_000}, "names": list(range(60_000)), "classes": list(range(1000))},
     "large window": {"params": {"scaling": "rank", "scaling_window": 10**12}},
     "window beyond any": {"params": {"scaling": "rank", "scaling_window": 10**30}},
@@ -237,18 +230,13 @@ def test_settings_that_ask_for_more_memory_than_there_are_values_are_refused(tmp
 # Changed fields of the entry of an array; None removes one.
 ENTRIES: dict[str, dict[str, Any]] = {
     "half precision": {"dtype": "F16"},
-    "objects": {"dtype": "O"},
     "smaller type": {"dtype": "F32"},
     "negative shape": {"shape": [-4]},
     "shape of floats": {"shape": [4.0]},
-    "shape too large": {"shape": [5]},
     "huge shape, and offsets": {"shape": [2**40], "data_offsets": [0, 2**43]},
     "product that wraps": {"shape": [2**32, 2**32]},
-    "huge and empty": {"shape": [0, 2**62]},
     "beyond any": {"shape": [10**400]},
     "many dimensions": {"shape": [1] * 100 + [4]},
-    "no shape": {"shape": None},
-    "offsets of another array": {"data_offsets": [0, 32]},
     "offsets in reverse": {"data_offsets": [32, 0]},
     "no offsets": {"data_offsets": None},
 }
@@ -267,7 +255,6 @@ TABLES: dict[str, Callable[[Table], object]] = {
     "no metadata": lambda table: table.pop("__metadata__"),
     "no header": lambda table: table["__metadata__"].pop("streamsvm"),
     "no checksum": lambda table: table["__metadata__"].pop("crc32"),
-    "metadata are a list": lambda table: table.update(__metadata__=[]),
     "an entry is a number": lambda table: table.update({"rows.shift": 7}),
     "an array without entry": lambda table: table.pop("rows.shift"),
     "an array twice": lambda table: table.update({"more": table["weights"]}),
@@ -327,8 +314,6 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "limit negative": ({"limit": "-0x1p0"}, {}),
     "classes twice": ({"classes": ["x", "x"]}, {}),
     "one name": ({"names": ["a"]}, {}),
-    "infinite shift": ({}, {"shift": np.array([0.0, math.inf])}),
-    "scales in a table": ({}, {"scale": np.ones((2, 1))}),
     "vectors are whole": ({}, {"vectors": np.zeros((3, 2), np.int64)}),
     "coefs NaN": ({}, {"coefs": np.full((2, 3), math.nan)}),
     "negative relevance": ({}, {"relevance": -np.ones(2)}),
@@ -366,9 +351,7 @@ CHECKPOINT = {"class": "Checkpoint", "source": 0}
 CHECKPOINT |= {name: {} for name in ("identity", "sinks", "model", "metrics", "history")}
 
 
-@pytest.mark.parametrize(
-    "case", ["half", "two files", "gzip", "zip", "no JSON", "deep lists", "newer version", "no class"]
-)
+@pytest.mark.parametrize("case", ["half", "two files", "zip", "no JSON", "newer version", "no class"])
 def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
     path = tmp_path / "checkpoint.safetensors"
     write_archive(path, CHECKPOINT, {"model/stats": np.zeros(3), "model/weights": np.zeros(2)})

@@ -74,7 +74,7 @@ def test_frames_have_text_and_missing_values(frame):
     model = StreamClassifier(LOW).fit(rows[:400], y[:400], np.ones(400))
     assert model.feature_names_in_.tolist() == ["size", "colour"]
     assert model.score(rows[400:], y[400:]) > 0.95
-    with pytest.raises(ValueError, match="feature names"):
+    with raises(ValueError, named="feature names"):
         model.predict(rows[["size"]])
 
 
@@ -95,9 +95,9 @@ def test_rows_without_names_have_the_columns_of_the_frame_and_the_reverse():
 def test_columns_without_names_keep_their_order():
     frame = pd.DataFrame(X)
     model = StreamClassifier(LOW).fit(frame[:300], Y[:300])
-    with pytest.raises(ValueError, match="order"):
+    with raises(ValueError, named="order"):
         model.predict(frame[[2, 1, 0]])
-    with pytest.raises(ValueError, match="order"):
+    with raises(ValueError, named="order"):
         model.partial_fit(frame[[2, 1, 0]], Y)
     other = frame.rename(columns={0: 7})
     np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(frame))
@@ -146,7 +146,7 @@ def test_parameters_are_got_set_and_cloned():
 
 def test_wrong_learners_and_parameters_are_refused():
     for name in ("learner__bogus", "bogus"):
-        with pytest.raises(ValueError, match="bogus"):
+        with raises(ValueError, named="bogus"):
             StreamClassifier(LOW).set_params(**{name: 1})
     with raises(ParameterError, parameter="budget"):
         StreamClassifier(LOW).set_params(learner__budget=-1)

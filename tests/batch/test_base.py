@@ -51,7 +51,7 @@ def test_it_keeps_the_protocol_of_scikit_learn(estimator):
 def test_probabilities_come_from_a_calibration_on_held_out_rows(make):
     y = (X[:, 0] > 0.0).astype(int)
     assert not hasattr(make(), "predict_proba")
-    with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
+    with raises(AttributeError, named="CalibratedClassifierCV"):
         make().predict_proba(X)
     proba = CalibratedClassifierCV(make(), cv=3).fit(X, y).predict_proba(X)
     assert ((proba[:, 1] > 0.5) == y).mean() > 0.9

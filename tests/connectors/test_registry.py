@@ -53,13 +53,10 @@ def test_what_registers_runs(memory, tmp_path, monkeypatch):
     [
         ("a.CSV", {}, "csv"),
         ("a.tsv.gz", {}, "tsv"),
-        ("a.json", {}, "jsonl"),
         ("-", {}, "csv"),
         ("-", {"format": "svmlight"}, "libsvm"),
         ("a.csv", {"format": "json"}, "jsonl"),
-        ("a.pq", {}, "parquet"),
         ("kafka://a:9092/t", {"format": "csv"}, "kafka"),
-        ("synthetic:demo", {}, "synthetic"),
     ],
 )
 def test_a_stream_is_told_by_scheme_then_format_then_suffix(path, options, name):

@@ -16,6 +16,7 @@ import pytest
 from connectors import open_sink, open_source
 from streamsvm.models.archive import read_archive, write_archive
 from tests.connectors.streams import rows
+from tests.errors import raises
 from tests.faults.contents import Mark, write_tree
 from tests.faults.disk import Disk
 from tests.faults.power import Trial, every_moment, some_moments
@@ -114,5 +115,5 @@ def test_the_recorder_notices_changes_that_bypass_it(tmp_path: Path) -> None:
         descriptor = os.open(tmp_path / "seen", os.O_WRONLY)
         os.write(descriptor, b"2")
         os.close(descriptor)
-    with pytest.raises(AssertionError, match="seen"):
+    with raises(AssertionError, named="seen"):
         disk.check()

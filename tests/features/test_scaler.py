@@ -181,11 +181,6 @@ class Kernel:
         return {name: array for name, array in self.rows.saved().items() if name != "seen"}
 
 
-def assert_equal(some: dict[str, Any], others: dict[str, Any]) -> None:
-    for name, array in some.items():
-        np.testing.assert_array_equal(array, others[name], err_msg=name)
-
-
 def assert_like_twin(
     table: Sequence[Sequence[float]],
     scaling: str,
@@ -230,18 +225,6 @@ def test_long_streams_with_missing_values_and_a_drift_are_scaled_like_the_twin(s
     X[:, 3] = rng.integers(0, 4, 600)
     X[rng.random((600, 5)) < [0.0, 0.2, 0.45, 0.6, 0.9]] = NAN
     assert_like_twin(X[:420].tolist(), scaling, 50, [False] * 5, whole)
-
-
-def test_both_ways_of_arriving_give_the_same_bits():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(300, 4))
-    X[rng.random(X.shape) < 0.3] = NAN
-    whole, pairs = (Kernel("standard", 50, [False] * 4, whole) for whole in (True, False))
-    for row in X.tolist():
-        assert whole.scaled(row) == pairs.scaled(row)
-        whole.observe(row)
-        pairs.observe(row)
-    assert_equal(whole.statistics(), pairs.statistics())
 
 
 @each_choice(("decimals", [0, 1, 9]), ("looks", [0, 1, 2]))

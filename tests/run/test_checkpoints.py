@@ -131,5 +131,5 @@ def test_another_archive_is_no_checkpoint(tmp_path, change):
     assert read_snapshot(path).code == read_snapshot(path).ended == ""
     kept = {name: change.get(name, value) for name, value in header.items()}
     write_archive(path, {name: value for name, value in kept.items() if value is not None}, {})
-    with pytest.raises(ValueError, match=next(iter(change)).replace("class", "Polytopes")):
+    with raises(ValueError, named=next(iter(change)).replace("class", "Polytopes")):
         read_snapshot(path)

@@ -20,7 +20,7 @@ import connectors
 import streamsvm as package
 from streamsvm import cli
 from tests.commands import Command, command, environment, wait_for
-from tests.run.conftest import json_lines, table, write_stream
+from tests.run.conftest import table, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
 CPM = ("--model", "cpm")
@@ -155,18 +155,6 @@ def test_many_classes(streamsvm, tmp_path):
     assert "and 30 rarer classes" in result.stdout
 
 
-def test_predicting_with_a_saved_model(streamsvm, tmp_path):
-    write_stream(tmp_path / "in.csv", 500)
-    streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m")
-    before = (tmp_path / "m").read_bytes()
-    streamsvm("predict", "in.csv", "--label", "y", "--model", "m", "--out", "out.jsonl")
-    lines = json_lines(tmp_path / "out.jsonl")
-    assert len(lines) == 500
-    assert None not in [line["prediction"] for line in lines]
-    streamsvm("run", "in.csv", "--label", "y", "--model", "m", "--save", "m")
-    assert (tmp_path / "m").read_bytes() != before
-
-
 def test_settings_from_a_file(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 500)
     write_stream(tmp_path / "again.csv", 500)
@@ -187,13 +175,6 @@ def test_settings_from_a_file(streamsvm, tmp_path):
     given = figures("again.csv", "--max-events", "100", "--model", "cpm", "--param", "n_faces=2")
     assert (given["events"], given["source"]) == (100, "again.csv")
     assert given["model"].endswith("CPMClassifier")
-
-
-def test_nested_models_on_the_command_line(streamsvm, tmp_path):
-    write_stream(tmp_path / "in.csv", 300)
-    params = ("--param", "classifier=river.linear_model.LogisticRegression", "--param", "classifier.l2=0.1")
-    model = ("--model", "river.multiclass.OneVsRestClassifier", *params, "--ignore", "site")
-    streamsvm("run", "in.csv", "--label", "y", *model)
 
 
 REFUSED = [

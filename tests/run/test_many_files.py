@@ -64,12 +64,7 @@ def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm, tmp_pa
         "--label",
         "y",
         *CPM,
-        "--types",
-        "a:number",
-        "--out",
-        "in/out.csv",
-        "--checkpoint",
-        "in/check",
+        *["--types", "a:number", "--out", "in/out.csv", "--checkpoint", "in/check"],
     )
     for i in range(2):
         write_stream(tmp_path / "in" / f"{i}.csv", 100, broken=True)

@@ -21,7 +21,6 @@ from simulations.drift import cells, summary
 from simulations.drift.__main__ import main
 from simulations.drift.cells import Cell
 from simulations.drift.store import Store
-from simulations.harness import run
 from simulations.learners import Learner, named
 from simulations.prequential import Stream
 from simulations.storage import RESULTS_LAST_CHANGED_AT
@@ -160,23 +159,6 @@ def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys, mo
     assert not re.search(r'(src|href)="(?!data:)', page)
     for picture in re.findall(r"\]\((.*?\.png)\)", text):
         assert (tmp_path / picture).stat().st_size > 1_000
-
-
-def test_a_cell_that_failed_is_done_again(tmp_path):
-    store = Store(tmp_path)
-    sea, how = find("sea-sudden").stretched(60), {"commit": "a", "versions": {}}
-    broken = Cell(sea, Learner("broken", f"{__name__}.Broken"), 0)
-    sys.modules[__name__].Broken = Broken
-    good = Cell(sea, Learner("good", NONE), 0)
-    assert run([broken.case, good.case], store, how) == 1
-    assert set(Store(tmp_path).records) == {good.key}
-    assert broken.key not in store
-    assert json.loads(store.records[good.key]["run"]) == how
-
-
-class Broken(Notes):
-    def predict_proba_one(self, x):
-        raise ValueError("broken")
 
 
 # Reports --------------------------------------------------------------------------------------------------------------

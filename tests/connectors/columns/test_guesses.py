@@ -14,7 +14,7 @@ from connectors import ConnectorError, open_source
 from connectors.columns.counters import direction
 from connectors.text import arrow_cells
 from tests.choices import each_choice
-from tests.connectors.streams import labels, read, resumed_everywhere, rows, table, write
+from tests.connectors.streams import labels, resumed_everywhere, rows, table, write
 from tests.errors import raises
 
 PANDAS = [
@@ -63,13 +63,6 @@ def test_dashes_are_categories_and_labels(tmp_path, caplog):
     assert labels(url, label="y", missing="-") == ["+", None, "+"]
 
 
-def test_declared_markers_are_the_only_ones(tmp_path):
-    url = write(tmp_path / "a.csv", "x\n1\n2\n-\n3\n")
-    found, rejected = read(url, types="x:number", missing="none")
-    assert len(found) == 3
-    assert len(rejected) == 1
-
-
 @pytest.mark.parametrize("rare", [".", "nUlL"])
 def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path, rare):
     pytest.importorskip("pyarrow")
@@ -106,7 +99,6 @@ def test_another_text_repeated_among_numbers_is_missing(tmp_path, caplog, every,
         [*map(str, range(20)), *(f"V{i}" for i in range(15))],  # many texts
         [*map(str, range(20)), *["gone"] * 25],  # mostly texts
         [*map(str, range(20)), *["90+"] * 6],  # a number in another format
-        [*map(str, range(20)), *["a", "b", "c"] * 5],
     ],
 )
 def test_columns_of_numbers_and_texts_stay_categories(tmp_path, cells):

@@ -44,11 +44,6 @@ def test_objects_become_columns_of_all_levels(tmp_path):
     ]
 
 
-def test_flat_rows_beside_nested_ones_stay_as_they_are(tmp_path):
-    records = [{"x": 1, "c": "red"}, {"x": {"y": 2}}, {"x": 1, "c": "NA"}]
-    assert rows(lines(tmp_path, *records)) == [{"x": 1, "c": "red"}, {"x.y": 2}, {"x": 1}]
-
-
 def test_levels_may_be_limited(tmp_path):
     seen, bad = read(lines(tmp_path, *map(deep, range(4))), flatten=2)
     assert [row for row, *_ in seen] == [{"x": 1}, {"a.x": 1}, {"a.a.x": 1}]
@@ -93,15 +88,9 @@ def test_names_that_no_event_has_stop_the_run(tmp_path):
     assert rows(url, ignore="a") == [{}]
 
 
-def test_a_label_that_is_an_object_rejects_its_event(tmp_path):
-    _, bad = read(lines(tmp_path, {"a": {"y": 1}}, {"a": {"y": {"z": 1}}}, {"a": {"y": [1]}}), label="a.y")
-    assert [line for line, *_ in bad] == [2, 3]
-
-
 @pytest.mark.parametrize(
     "record",
     [
-        {"a": {"b": 1}, "a.b": 2},
         {"a.b": 2, "a": {"b": 1}},
         {"a": {"b.c": 1, "b": {"c": 2}}},
         {"a": [1], "a.length": 2},

@@ -148,7 +148,6 @@ def test_thousands_that_come_late_are_reported_and_read_by_options(tmp_path, cap
         ("early", "late", "options"),
         [
             ("12", "1,234.5", {"decimal": ".", "thousands": ","}),
-            ("12", "1,5", {"decimal": ","}),
             ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
             ("12", "(12)", {"decimal": "."}),
             ("12", "−12", {"decimal": "."}),  # the Unicode minus sign
@@ -200,14 +199,6 @@ def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_
         (batch,) = list(source)
         assert not batch.rejected
         assert batch.rows()[3] == {"a": 3.5, "b": 3.25}
-
-
-def test_numbers_in_texts_of_json_are_read_as_numbers(tmp_path, caplog):
-    text = "".join(f'{{"a": "{i}.5", "y": {i % 2}, "c": "x"}}\n' for i in range(20))
-    found, rejected = column(tmp_path / "a.jsonl", text + '{"a": "many", "y": 0}\n')
-    assert found == [i + 0.5 for i in range(20)]
-    assert "'many'" in rejected[0].reason
-    assert "--types a:category" in caplog.text
 
 
 @pytest.mark.parametrize(

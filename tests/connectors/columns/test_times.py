@@ -162,14 +162,6 @@ def test_the_unit_of_numbers_is_told_by_their_size(suffix, unit, kind, tmp_path,
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_seconds_have_fractions(suffix, tmp_path):
-    assert times_in(timed(tmp_path, suffix, [NOON + 0.5, NOON + 0.9996])) == (
-        [NOON * 1000 + 500, NOON * 1000 + 1000],
-        [],
-    )
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_numbers_that_tell_no_unit_are_milliseconds(suffix, tmp_path, caplog):
     times = [0, 1, 2, 1500, 0, 86_400_000, 200_000_000, 2_000_000_000, 100_000_000_000]
     assert times_in(timed(tmp_path, suffix, times), batch_size=2) == (times, [])

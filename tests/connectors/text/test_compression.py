@@ -66,7 +66,7 @@ def test_resumed_at_every_position(tmp_path, suffix):
 
 @each_suffix
 def test_a_truncated_file_ends_in_one_dead_letter_and_one_warning(tmp_path, suffix, caplog):
-    packed = PACK[suffix](lines(40_000))
+    packed = PACK[suffix](lines(25_000))
     url = write(tmp_path / f"a.csv.{suffix}", packed[: len(packed) * 9 // 10])
     source = open_source(url, types="x:number")
     batches = list(source)
@@ -78,7 +78,7 @@ def test_a_truncated_file_ends_in_one_dead_letter_and_one_warning(tmp_path, suff
     (warning,) = caplog.messages
     assert url in warning
     assert reason in warning
-    for rest in ([], range(len(seen), 40_000)):  # nothing is reported again; then the rest arrives
+    for rest in ([], range(len(seen), 25_000)):  # nothing is reported again; then the rest arrives
         resumed = open_source(url, types="x:number")
         resumed.seek(source.position)
         batches = list(resumed)
@@ -111,7 +111,7 @@ def test_a_file_without_any_text_left_is_refused(tmp_path, suffix):
 
 @each_suffix
 def test_damage_in_the_middle_ends_the_stream(tmp_path, suffix):
-    packed = bytearray(PACK[suffix](lines(40_000)))
+    packed = bytearray(PACK[suffix](lines(30_000)))
     packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(range(64))
     seen, bad = read(write(tmp_path / f"a.csv.{suffix}", bytes(packed)))
     assert [event[0]["x"] for event in seen[:2000]] == list(range(2000))

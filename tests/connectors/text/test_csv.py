@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 from typing import Any
 
@@ -28,10 +27,6 @@ def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path):
     assert batch.labels == [0, 1]
     assert batch.raw == ["1.5,red,0", "-2,blue,1"]
     assert [batch.origins[i] for i in range(2)] == [{"file": url, "line": 2}, {"file": url, "line": 3}]
-
-
-def test_infinity_is_handed_on(tmp_path):
-    assert rows(write(tmp_path / "a.csv", "x\n1\ninf\n"))[1] == {"x": math.inf}
 
 
 def test_labels_are_whole_numbers_only_where_written_so(tmp_path):
@@ -279,22 +274,11 @@ def test_a_label_alone_makes_events_without_features(tmp_path):
     assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, 1])
 
 
-def test_fraction_rises_to_one(tmp_path):
-    source = open_source(write(tmp_path / "a.csv", "x\n" + "1\n" * 100), batch_size=10)
-    shares = [source.fraction for _ in source]
-    assert shares == sorted(shares)
-    assert shares[0] < 0.2
-    assert source.fraction == 1.0
-
-
-class TestHints:
-    """Suggestions for files that cannot be read as they are."""
-
-    @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
-    def test_an_empty_file(self, tmp_path, suffix, caplog):
-        open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # inspecting it logs nothing
-        assert rows(url) == []
-        assert caplog.messages == [f"{url}: is empty"]
+@pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
+def test_an_empty_file(tmp_path, suffix, caplog):
+    open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # inspecting it logs nothing
+    assert rows(url) == []
+    assert caplog.messages == [f"{url}: is empty"]
 
 
 def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path):

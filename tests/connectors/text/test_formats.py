@@ -91,9 +91,7 @@ class TestJsonLines:
         [
             ('{"x": NaN, "c": "\\ud800"}', "not JSON: 'utf-8' codec can't encode"),
             ('{"x": NaN', "not JSON: Expecting ',' delimiter"),
-            ('{"x": nil, "c": "NaN"}', "not JSON: Expecting value"),
             ('{"x": ' + "[" * 100_000 + "NaN", "not JSON: "),
-            ("[NaN]", "not a JSON object: [None]"),
             ('{"x": 1, "y": -Infinity}', "the label 'y' is infinite"),
             ('{"x": "1_000"}', "'x' is not a number: '1_000'"),
         ],
@@ -209,13 +207,9 @@ class TestLibsvm:
         [
             ("1 1:1 1:2", "indices must ascend, but 1 follows 1"),
             ("1 -3:1", "an index is negative"),
-            ("1 5 1:2:3", "not a pair index:value: '5'"),
-            ("1 1:", "not a pair index:value: '1:'"),
             ("1 1:1_0", "not a pair index:value: '1:1_0'"),
-            ("1 1_0:1", "not a pair index:value: '1_0:1'"),
             ("1_0 1:1", "the label is not a number: '1_0'"),
             ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
-            ("spam 1:2", "the label is not a number: 'spam'"),
             ("inf 1:2", "the label is not a number: 'inf'"),
         ],
     )
@@ -266,7 +260,6 @@ class TestArff:
         [
             "1.5,dark blue,x,up",
             "1.5,'dark blue',x,up, % comment, with commas",
-            "1.5,'dark blue',x,up%comment",
             "1.5,\t'dark blue'\t,x , up\t% comment",
             "{0 1.5, 1 'dark blue', 2 x} % comment",
         ],
@@ -306,10 +299,8 @@ class TestArff:
             ("1,red,x", "3 values instead of 4"),
             ("hot,red,x,up", "'outside temp' is not a number: 'hot'"),
             ("1,green,x,up", "'green' is not among the values declared for 'colour'"),
-            ("1,red,x,left", "'left' is not among the values declared for 'class'"),
             ("1,red,'x,up", "a quote is not closed"),
             ("{0 1, 9 up}", "index 9 must be above 0 and below 4"),
-            ("{1 red, 0 1}", "index 0 must be above 1"),
             ("{0}", "not a pair of index and value"),
             ("{0 1", "a sparse row must end in }"),
         ],
