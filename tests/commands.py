@@ -170,10 +170,10 @@ def _run(
     sys.exit(main())
 
 
-def wait_for(found: Callable[[], Any], what: str = "it", seconds: float = 60.0) -> Any:
+def wait_for(found: Callable[[], Any], what: str = "it", seconds: float = 60.0, every: float = 0.1) -> Any:
     """Wait until a function returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.1)
+        time.sleep(every)
     return value

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import Command, completed
+from tests.commands import Command, completed, wait_for
 from tests.kafka import broker as starter
 
 Make = Callable[..., str]
@@ -42,10 +42,7 @@ def nothing_goes_on() -> Iterator[None]:
     """Check that a test leaves no threads behind, such as that of a producer."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 60
-    while left := [thread.name for thread in threading.enumerate() if thread not in before]:
-        assert time.monotonic() < deadline, f"still there: {left}"
-        time.sleep(0.01)
+    wait_for(lambda: before >= set(threading.enumerate()), "the end of the threads of the test", every=0.01)
 
 
 _STARTED = pytest.StashKey[Any]()

@@ -312,6 +312,7 @@ DAMAGE = {
     "columns too few": ("columns", lambda a: a[:-1]),
     "value infinite": ("values", put(0, math.inf)),
     "weight zero": ("weights", put(0, 0.0)),
+    "number twice": ("numbers", lambda a: np.full_like(a, a[0])),
     "number to come": ("numbers", put(-1, 10**9)),
     "two dimensions": ("codes", lambda a: a[None]),
     "shared": ("shared", lambda _: True),

@@ -301,6 +301,7 @@ class TestArff:
             ("1,green,x,up", "'green' is not among the values declared for 'colour'"),
             ("1,red,'x,up", "a quote is not closed"),
             ("{0 1, 9 up}", "index 9 must be above 0 and below 4"),
+            ("{1 red, 0 1}", "index 0 must be above 1"),
             ("{0}", "not a pair of index and value"),
             ("{0 1", "a sparse row must end in }"),
         ],
