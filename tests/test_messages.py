@@ -35,3 +35,125 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", "x;y\n1;2\n", {"label": "y"}, "set delimiter=; if it is several (or delimiter=, if not)"),
         ("a.csv", "0.5  1.5  up\n0.7  1.1  down\n", {"label": "y"}, "set delimiter=space if it is several"),
         ("a.csv", "1;2\n3;4\n", {"label": "f2", "header": "no"}, "a single value, '1;2': set delimiter=;"),
+        ("a.csv", "0.5,1.5,7,up\n0.7,1.1,9,down\n", {"label": "y"}, "the first line looks like values: set header=no"),
+        ("a.csv", "x,,,y\n1,2,3,a\n", {}, "columns 2, 3 have values, but no name"),
+        ("a.csv", TWO_MEANINGS, {"label": "y", "delimiter": ";", "types": "a:number"}, "--set thousands=,"),
+        ("a.csv", "a,b\n1,2\n", {"encoding": "utf-16"}, "set encoding=utf-16-le"),
+        ("a.csv", "größe,y\n1,a\n".encode("latin-1"), {"label": "y"}, "encoding="),
+        ("a.csv", "x,y\r1,2\r3,4\r", {}, "end only in carriage returns: convert them first: tr "),
+        ("a.csv.zst", "x\n1\n", {}, "ends in .zst but is not a zstd file"),
+        ("a.csv", b"PK\x03\x04 rest", {}, "the ZIP archive cannot be read"),
+        ("a.csv", b"PAR1\x15\x04 rest", {}, "is Parquet: set format=parquet"),
+        ("a.dat", "x\n1\n", {}, "set format="),
+        ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "if it comes later, set late_label=yes"),
+        ("a.jsonl", '{\n"x": 1\n}\n', {}, "an object continues in line 2, but each must be on one line"),
+        ("a.json", '[{"x": 1}', {"at_end": "wait"}, "jq -c '.[]'"),
+        ("a.arff", "@relation r\n@attribute x real\n", {}, "no @data line"),
+        ("a.arff", "@relation r\n@data\n", {}, "declares no attributes"),
+        ("a.arff", "@attribute x real\nx,y\n@data\n", {}, "line 2 is not an ARFF declaration"),
+        ("a.arff", "@attribute x\n@data\n", {}, "line 1 is not an attribute declaration"),
+        ("a.arff", "@attribute x real\n@attribute x real\n@data\n", {}, "declared twice"),
+        ("a.arff", "@attribute x date yyyy\n@attribute y real\n@data\n", {}, "type date; name it in ignore="),
+        ("a.arff", "@attribute c {a,'b}\n@data\n", {}, "line 1: a quote is not closed or not separated"),
+        ("mine.toml", "events = ", {}, "mine.toml: Invalid value"),
+        ("mine.toml", "evnts = 3", {}, "mine.toml: unknown key `evnts`; a scenario has title, kind, events"),
+        ("mine.toml", "events = 3", {}, "needs a `generator` or a `source`"),
+        ("mine.toml", 'generator = "see"', {}, "unknown generator 'see'; available are agrawal"),
+        ("mine.toml", SEA + "events = 0", {}, "`events` must be a whole number"),
+        ("mine.toml", SEA + "parameters = { noice = 0.1 }", {}, "sea has no parameter `noice`; allowed are noise"),
+        ("mine.toml", SEA + "schedule = [{ concept = 4 }]", {}, "sea has no concept 4"),
+        ("mine.toml", SEA + "schedule = [{ concept = 0, at = 5 }]", {}, "the first at 0"),
+        ("mine.toml", SEA + "schedule = [{ at = 0 }]", {}, "a stage of `schedule` has `concept`, `at` and `width`"),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "gone"', {}, "one of late, missing, mix, noise"),
+        (
+            "mine.toml",
+            SEA + '[[disturbance]]\nkind = "noise"\nlevel = 1',
+            {},
+            "noise has no `level`; allowed are at, until",
+        ),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "noise"\nafter = 2.0', {}, "must be shares"),
+        (
+            "mine.toml",
+            SEA + '[[disturbance]]\nkind = "late"',
+            {},
+            "late: missing 1 required keyword-only argument: 'by'",
+        ),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "mix"', {}, "mix: needs a `label`"),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "missing"\nfeatures = 0', {}, "`features` must be a number"),
+        (
+            "mine.toml",
+            'source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]',
+            {},
+            "a `source` has one concept",
+        ),
+        *(
+            (f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding), {}, f"set encoding={encoding}")
+            for suffix, encoding in zip(("csv", "jsonl", "libsvm", "csv"), ENCODINGS, strict=True)
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_what_to_do(tmp_path, name, content, options, advice):
+    url = write(tmp_path / name, content)
+    url = f"synthetic:{url}" if name.endswith(".toml") else url
+    with pytest.raises(ConnectorError, match=re.escape(advice)):
+        open_source(url, **options)
+
+
+def without_pyarrow(path: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow.parquet", None)
+        open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (lambda: open_source("synthetic:nope"), "unknown stream; available are agrawal-1-in-10, "),
+        (
+            lambda: open_source("synthetic:sea?foo=1"),
+            "unknown option `foo`; allowed are `batch_size`, `drift`, `n`, `noise`, `seed`, `variant`, `width`",
+        ),
+        (lambda: open_source("synthetic:sea?n=0"), "`n` must be a whole number of at least 1"),
+        (lambda: open_source("synthetic:sea?drift=soon"), "`drift` must be event numbers"),
+        (lambda: open_source("synthetic:sea?variant=99"), "sea has no concept 99, but 0 to 3"),
+        (lambda: open_source("synthetic:rbf?n_classes=none"), "synthetic:rbf: 'str' object cannot be interpreted"),
+        (lambda: open_source("synthetic:nowhere.toml"), "no such file"),
+        (lambda: open_source("synthetic:sine-late"), "its labels are late"),
+        (lambda: open_source("synthetic:waveform?drift=3"), "waveform has only one concept"),
+        (lambda: open_source("null:"), "null:: events cannot be read from this URL"),
+        (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
+        (
+            lambda: open_sink("/dev/full?format=csv").write({"n": [1]}),
+            "/dev/full: cannot be written: No space left on device",
+        ),
+        (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
+        (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
+        (lambda: check_number("n", 11, 1, 10, whole=True), "`n` must be an integer of at least 1 and at most 10, got"),
+        (lambda: check_number("l2", "0.1", 0.0), "`l2` must be a number of at least 0, got '0.1'"),
+        (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
+        (lambda: check_class_weight("even", 1.0), "`class_weight` must be a dict of weights, 'balanced' or None"),
+        (
+            lambda: CPMClassifier().mutate({"n_faces": 2}),
+            "`n_faces` of a CPMClassifier cannot change after it has learned (horizon, l2, max_classes can)",
+        ),
+        (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
+        (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),
+        (lambda: unseal(NEWER), "has version 3, this streamsvm reads 2: install the version of streamsvm"),
+        (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
+        (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
+        (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
+        (lambda: OnDrift(drift.KSWIN()), "`detector` KSWIN is random: set its `seed`"),
+        (lambda: OnDrift("ADWIN"), "`detector` must be one of river.drift (ADWIN, "),
+        (lambda: KeyedClassifier(object()), "`model` of each key must be a CPMClassifier, BSGDClassifier or"),
+        (lambda: KeyedClassifier(CPMClassifier(), parent=3), '`parent` must be "learn", a file that `save`'),
+        (lambda: KeyedClassifier(CPMClassifier(), wait=5, join="order"), "`wait` uses the times of events: set"),
+        (lambda: Costs([[0, 1, 2], [1, 0, 2]]), "`cost` must be a square matrix, got shape (2, 3)"),
+        (lambda: SampledCuts(cost=[[1, 1], [1, 0]]).fit(*ROWS), "0 or more, zero on the diagonal"),
+        (lambda: IndexedBCD(1e300).fit(*ROWS), "`C` has magnitude 1e+300, not between 1e-50 and 1e+50: rescale `C`"),
+        (lambda: SmoothedNewton(0.0).fit(*ROWS), "`l2` and `l1` are both 0: one of them must be positive"),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_what_to_do(act, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=re.escape(text)):
+        act()
