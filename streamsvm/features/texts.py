@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -169,15 +170,23 @@ class Texts:
             before = "feature {name!r} is left out: nearly all of its values are new. "
             return _quoted_notice(name, self.quoted[name], before)
         if self.left_out[name] == TIMES:
-            why = "its values are times"
-            instead = "; --types {name}:time converts them to hour and weekday"
+            why, instead = "its values are times", "; --types {option}:time converts them to hour and weekday"
+        elif self._is_free_text(name):
+            why = "nearly all of its values are new, like free text"
+            instead = "; a feature per word, as by River's BagOfWords, lets the model learn it"
         else:
             why, instead = "nearly all of its values are new, like an identifier", ""
         form = (
-            f"feature {{name!r}} is left out: {why}{instead}; --types {{name}}:category (in Python "
+            f"feature {{name!r}} is left out: {why}{instead}; --types {{option}}:category (in Python "
             "categories=({name!r},)) keeps it"
         )
-        return Notice.of(form, name)
+        return Notice.of(form, name, option=shlex.quote(str(name)))
+
+    def _is_free_text(self, name: Hashable) -> bool:
+        columns = self._columns
+        own = (columns.names[j] for j in range(len(columns)) if columns.is_indicator[j])
+        n_spaces: list[int] = [string.count(" ") for feature, string in own if feature == name]
+        return 2 * sum(n >= 2 for n in n_spaces) > len(n_spaces)
 
     def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
         strings, numbers = self._columns.strings, self._columns.numbers
@@ -220,7 +229,8 @@ def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
     form = (
         f"{before}feature {{name!r}} contains numbers as texts, and each text is a category: convert each text x by "
         "{remedy}, or with converters= of River's iter_csv. For codes, confirm with categories=({name!r},) "
-        "(--types {name}:category)"
+        "(--types {option}:category)"
     )
-    text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # `remedy` may contain other braces
+    option = shlex.quote(str(name))
+    text = form.format(name=name, option=option, remedy=remedy.replace("{name}", option))  # may contain other braces
     return Notice(text, form + remedy, name)

@@ -330,6 +330,14 @@ def test_a_name_under_which_nearly_every_string_is_new_is_left_out(caplog):
     assert encode(space, [{"a": "id-3", "b": 1.0}, {"a": 2.0}]) == [{"b": 1.0}, {"a": 2.0}]
 
 
+def test_free_text_and_names_with_spaces_are_told_with_what_to_do(caplog):
+    space = FeatureSpace(10_000)
+    strings_of(space, [f"call {i} now" for i in range(1000)], "the text")
+    (record,) = caplog.records
+    assert "word" in record.getMessage()
+    assert "--types 'the text':category" in record.getMessage()
+
+
 @pytest.mark.parametrize("make", [datetime.isoformat, str, lambda t: t.date().isoformat(), lambda t: f"{t}+02:00"])
 def test_times_are_left_out_though_they_come_again(make, caplog):
     space = FeatureSpace(10_000)
