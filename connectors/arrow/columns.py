@@ -27,9 +27,8 @@ def import_arrow(name: str) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ConnectorError(
-            f"{name}: Parquet needs pyarrow: pip install 'streamsvm[parquet]'", "no pyarrow"
-        ) from error
+        what = "Arrow data and frames need" if name.startswith("arrow:") else "Parquet needs"
+        raise ConnectorError(f"{name}: {what} pyarrow: pip install 'streamsvm[parquet]'", "no pyarrow") from error
     return pyarrow
 
 

@@ -21,7 +21,10 @@ from streamsvm.keyed.classifier import STATE, KeyedClassifier, LiveKeys
 from streamsvm.keyed.closing import bound_calls
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
-    import quixstreams
+    try:
+        import quixstreams
+    except ImportError as error:
+        raise ImportError("`streamsvm.keyed.quix` needs Quix Streams: pip install 'streamsvm[quix]'") from error
     from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
     from quixstreams import State, message_context
