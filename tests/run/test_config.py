@@ -49,12 +49,10 @@ def test_a_text_means_what_a_value_means(text, value):
     ("options", "reason", "option"),
     [
         ({"window": 0}, "value", "--set window"),
-        ({"flatten": -1}, "value", "--set flatten"),
         ({"max_events": 1.5}, "value", "--max-events"),
         ({"reference": "0"}, "value", "--reference"),
         ({"quiet": "yes"}, "value", "--quiet"),
         ({"at_end": "go"}, "value", "--at-end"),
-        ({"out": ""}, "value", "--out"),
         ({"page": True}, "value", "--page"),
         ({"label": ["y"]}, "value", "--label"),
         ({"reset": True}, "needs", "--checkpoint"),

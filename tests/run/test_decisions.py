@@ -132,7 +132,6 @@ def test_a_class_that_no_event_has_is_told(streamsvm, tmp_path):
         (("--set", "alarms=0.1"), "use LABEL=SHARE"),
         (("--set", "abstain=-1"), "at least 0"),
         (("--set", "cost=UP:DOWN=3,UP:DOWN=4"), "UP:DOWN occurs twice"),
-        (("--set", 'cost={"UP": 3}'), "TRUE:DECIDED=COST"),
         (("--param", "abstain=0.1", "--set", "coverage=0.9"), "the model already decides by costs"),
     ],
 )

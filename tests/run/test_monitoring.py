@@ -202,16 +202,6 @@ def test_a_stream_shorter_than_its_reference_is_reported(stream, caplog):
     assert notice in caplog.messages
 
 
-def test_the_report_names_columns_whose_values_are_not_compared(tmp_path):
-    path, rng = tmp_path / "rows.csv", np.random.default_rng(0)
-    rows = [f"{i},2026-01-{1 + i // 100:02},{x:.3f},{int(x > 0)}" for i, x in enumerate(rng.normal(size=1024))]
-    path.write_text("\n".join(["row,day,x,y", *rows]))
-    report = Run(RunConfig(source=str(path), label="y", reference=512, model="cpm")).start()
-    assert report.monitor is not None
-    assert set(report.monitor.summary()["dependent"]) == {"row", "day"}
-    assert "values not compared: day, row" in str(report)
-
-
 @pytest.mark.parametrize(
     ("lines", "code", "message"), [(1, 1, "0 events"), (200, 1, "at least 256"), (300, 0, "of 299 events")]
 )
