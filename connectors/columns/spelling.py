@@ -206,7 +206,7 @@ def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
     """
     if not (tried and cells and nearly_all(sum(map(bool, map(_DIGIT.search, cells))), cells)) or are_addresses(cells):
         return []
-    different = Counter(cells)  # which are few in most categorical columns
+    different = Counter(cells)  # few in most categorical columns
     counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
     most = max(counts.values())
     if not nearly_all(most, cells):

@@ -16,9 +16,9 @@ T = TypeVar("T")
 START_S = 30.0
 """Default of `broker_timeout` before the run has begun."""
 
-_SAY_S = 10.0  # between two warnings, at first
-_SAY_SELDOM_S = 300.0  # and at most
-LOOK_S = 0.1  # between two tries
+_SAY_S = 10.0  # initial time between two warnings
+_SAY_SELDOM_S = 300.0  # its maximum
+LOOK_S = 0.1  # time between two attempts
 
 PASSING = {
     # Not retriable for the client, but sent by brokers that stop, start or hand over their partitions.

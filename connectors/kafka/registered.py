@@ -111,6 +111,6 @@ class RegistryValues(JsonValues):
             if is_protobuf:
                 return protobuf_reader(schema)
             parsed = parse_avro(schema.text, dict(schema.references))
-        except Exception as error:  # of many kinds, most say that the text is no schema
+        except Exception as error:  # of many types, most mean that the text is no schema
             return f"the registry has no valid schema: {type(error).__name__}: {error}"
         return lambda value: read_avro(value, parsed, self._reader_schema)

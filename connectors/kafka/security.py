@@ -199,7 +199,7 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
             what, option = f"knows no user {user!r} for sasl_mechanism={mechanism}", "sasl_plain_username"
             if rounds:
                 what, option = f"knows the user {user!r}, but refuses the password", "sasl_plain_password"
-            elif mechanism == "PLAIN":  # brokers do not say which of both is wrong
+            elif mechanism == "PLAIN":  # brokers do not tell which of both is wrong
                 what, option = (
                     f"refuses user {user!r} with this password, or there is no such user",
                     "sasl_plain_password",
@@ -222,7 +222,7 @@ def _protocol_of(server: str, protocol: str) -> str:
         except (TimeoutError, ConnectionRefusedError):
             raise
         except (OSError, _InvalidResponse) as error:
-            if "ALERT" in (getattr(error, "reason", None) or ""):  # as where it asks for a certificate
+            if "ALERT" in (getattr(error, "reason", None) or ""):  # for example, the broker requires a certificate
                 return protocol if is_tls else "SSL"
             failure = error if failure is None or isinstance(error, _InvalidResponse) else failure
     if isinstance(failure, _InvalidResponse):

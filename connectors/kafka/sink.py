@@ -32,7 +32,7 @@ from connectors.outputs.results import columns_of, json_bytes
 from connectors.registry import Setting
 from connectors.streams import Sink
 
-_MOST_S = 60.0  # without a record, while there are some
+_MOST_S = 60.0  # maximum time without a record although some remain
 
 Identity = tuple[Any, ...]
 

@@ -88,7 +88,7 @@ class Checkpoint:
         """Where pieces of a snapshot are kept that do not change any more."""
         self.every_events, self.every_s, self.fresh = every_events, every_s, fresh
         self.written_at: float | None = None
-        self._written: float | None = None  # by a clock that nobody sets
+        self._written: float | None = None  # monotonic, in contrast to the system clock
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Checkpoint:

@@ -26,7 +26,7 @@ Errors are assumed to be independent, with a constant rate.
 """
 
 _CALIBRATION = 16.0  # binomial variance added to the observed one
-_MOST_DEVIATION = 5.0  # bound in dispersions, because a change of the rate is not dispersion
+_MOST_DEVIATION = 5.0  # in units of dispersion, because a change of the rate is no dispersion
 _MOST_VARIANCE = 16384.0  # total variance over which the dispersion is averaged; older blocks fade
 _LEAST = 8  # least number of blocks before a split
 _PLATEAU = 8  # drops in several steps are one drop if the plateau is at most this many times the detection delay

@@ -32,7 +32,7 @@ from streamsvm.models.codec import State
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
 _MOST_CLASSES = 64  # whose events are counted
-_FIRST_STEP = 250  # events between two samples, doubled whenever there are too many, or nothing is to be told
+_FIRST_STEP = 250  # events between two samples, doubled if there are too many, or none has content
 
 
 @dataclass(frozen=True, slots=True)

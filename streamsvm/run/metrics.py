@@ -94,7 +94,7 @@ class Metrics(Stateful):
         self.measures = Measures(window)
         self._code = LabelCodes()
         self._pairs: Counter[int] = Counter()
-        self._seen = np.zeros(0, np.int64)  # how often each label came
+        self._seen = np.zeros(0, np.int64)  # counts of labels
         self._first = np.zeros(0, np.int64)  # number of labels before the first one of each
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
         self.order = LabelOrder()
@@ -196,7 +196,7 @@ class Metrics(Stateful):
         if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # none can overtake
             unchanged: NDArray[np.bool_] = truth == self.leader
             return unchanged
-        counts = seen[truth] + _occurrence(truth)  # how often each label came, this time included
+        counts = seen[truth] + _occurrence(truth)  # running count of each label
         best = np.maximum.accumulate(np.concatenate([[ahead], counts]))
         takes_lead = counts > best[:-1]
         at = np.maximum.accumulate(np.where(takes_lead, np.arange(len(truth)), -1))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_DROPS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
-_BASELINE_MARGIN = 0.001  # accuracy below a baseline from which on the report says so
+_BASELINE_MARGIN = 0.001  # difference to a baseline that the report mentions
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 

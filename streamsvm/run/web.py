@@ -179,7 +179,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
     ) -> None:
         self._place, self._routes, self._any_host, self.address_family = place, routes, any_host, place.family
         self._changed, self._closing = threading.Condition(), threading.Event()
-        self._since: dict[socket.socket, float] = {}  # time from which on each connection may be closed for another
+        self._since: dict[socket.socket, float] = {}  # time after which each connection may be closed for another
         self._viewers: set[socket.socket] = set()
         self._free_at = self._spent = 0.0
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
