@@ -47,7 +47,7 @@ _PARQUET = (
 )
 _LATE = (
     "tests/delayed/test_join.py",
-    "tests/delayed/test_learning.py::test_single_events_and_labels_give_what_steps_give",
+    "tests/delayed/test_learning.py::test_single_events_and_labels_equal_steps",
     "tests/delayed/test_classifier.py",
 )
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -66,7 +66,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "streamsvm/delayed/segments.py",
         (
             "tests/delayed/test_store.py",
-            f"{_LATE[0]}::test_memory_stays_within_its_bound",
+            f"{_LATE[0]}::test_memory_is_bounded",
             f"{_LATE[0]}::test_segments_that_are_closed_and_kept_on_disk",
             f"{_LATE[1]}[<lambda>-options5]",
         ),

@@ -118,7 +118,7 @@ def test_a_classifier_inside_another_is_changed_in_its_place():
         (MODELS["refit"], {"delay": 100}),
     ],
 )
-def test_what_cannot_change_is_refused_and_named(make, change):
+def test_fixed_parameters_are_refused_by_name(make, change):
     model = make()
     with raises(ParameterError, parameter=next(iter(change))):
         model.mutate(change)

@@ -88,7 +88,7 @@ def test_numba_is_imported_in_core_alone():
 HEAVY = {"matplotlib", "pyarrow", "pandas", "polars", "sklearn", "kafka", "dask"}
 
 
-def test_a_learner_brings_nothing_heavy_and_nothing_is_compiled_at_import():
+def test_a_learner_imports_nothing_heavy_and_compiles_nothing():
     statement = (
         "import numba.core.dispatcher as d; "
         "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
@@ -106,16 +106,16 @@ def test_the_command_line_starts_and_settings_and_a_file_are_refused_without_lea
     assert "streamsvm.online.base" not in late
 
 
-def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
+def test_interrupts_are_handled_before_slow_imports():
     brought = loaded("import streamsvm.__main__", "-S") - loaded("import importlib, signal", "-S")
     assert brought == {"__future__", "streamsvm", "streamsvm.__main__"}  # `typing` takes as long as all of them
 
 
-def test_connectors_stand_alone():
+def test_connectors_import_nothing_of_the_package():
     assert not (HEAVY | {"river", "numba", "streamsvm"}) & loaded("import connectors")
 
 
-def test_a_generated_stream_brings_nothing_heavy_and_the_rest_of_the_data_sets_stays_to_be_had():
+def test_a_generated_stream_imports_nothing_heavy_and_data_sets_remain_importable():
     heavy = HEAVY | {"river.stream"}
     loaded(
         "import sys; from connectors import open_source; open_source('synthetic:demo'); open_source('synthetic:sea'); "

@@ -51,14 +51,14 @@ def test_a_page_that_is_made_from_code_is_that_of_the_code(script, made):
     assert (DOCS / made).read_text(encoding="utf-8") == page, f"run python docs/{script}"
 
 
-def test_every_number_and_array_says_what_it_means():
+def test_every_number_and_array_has_a_meaning():
     tables = runpy.run_path(str(DOCS / "state_page.py"))["TABLES"]
     for declaration in tables:
         for name, entry in declaration.entries.items():
             assert entry.meaning, (declaration.name, name)
 
 
-def test_every_public_class_function_and_method_says_what_it_does():
+def test_every_public_class_function_and_method_has_a_docstring():
     for module in modules():
         for name, found in vars(module).items():
             here = getattr(found, "__module__", None) == module.__name__ and not name.startswith("_")
@@ -67,7 +67,7 @@ def test_every_public_class_function_and_method_says_what_it_does():
                     assert inspect.getdoc(each), f"{module.__name__}.{path} has no docstring"
 
 
-def test_what_the_reference_shows_tells_of_all_parameters():
+def test_the_reference_describes_all_parameters():
     objects = shown()
     for path, found in objects.items():
         has_all = inspect.isclass(found) and not any(each.startswith(f"{path}.") for each in objects)
@@ -142,7 +142,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_give_what_they_show(page, tmp_path, monkeypatch):
+def test_examples_print_the_shown_results(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     failed, attempted = doctest.testfile(str(page), module_relative=False, optionflags=flags)
@@ -151,7 +151,7 @@ def test_examples_give_what_they_show(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda page: page.name)
-def test_a_script_prints_what_the_page_shows(page):
+def test_a_script_prints_the_output_on_the_page(page):
     scripts = [(code, shown) for (kind, _, code), (_, _, shown) in pairwise(blocks(page)) if kind == "python"]
     assert scripts
     for code, shown in scripts:

@@ -112,7 +112,7 @@ FILES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_what_is_no_file_of_ours_is_refused(saved, case):
+def test_foreign_files_are_refused(saved, case):
     saved.write_bytes(FILES[case](saved.read_bytes()))
     check_refused(saved)
 

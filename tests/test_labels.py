@@ -65,7 +65,7 @@ def test_an_event_that_waits_is_not_answered_by_no_label(model):
         ],
     ),
 )
-def test_one_column_of_labels_is_taken_as_such(make, labels):
+def test_one_column_of_labels_is_accepted(make, labels):
     model = make()
     model.learn_many(X, labels)
     assert model.classes_ == ["a", "b"]
@@ -88,7 +88,7 @@ def test_one_column_of_labels_is_taken_as_such(make, labels):
         ],
     ),
 )
-def test_what_holds_no_label_for_each_row_is_refused(make, way, labels):
+def test_containers_without_a_label_per_row_are_refused(make, way, labels):
     model = make()
     with raises((TypeError, ValueError), named="labels"):
         getattr(model, way)(X, labels)

@@ -64,7 +64,7 @@ def saved(tmp_path: Path) -> Path:
 # Archives --------------------------------------------------------------------------------------------------------
 
 
-def test_header_and_arrays_come_back_as_they_were(tmp_path):
+def test_header_and_arrays_are_restored_exactly(tmp_path):
     write_archive(tmp_path / "file", {"what": "test", "list": [1, None, "ä"]}, ARRAYS)
     header, arrays = read_archive(tmp_path / "file")
     assert header == {"format": FORMAT, "version": VERSION, "what": "test", "list": [1, None, "ä"]}
@@ -92,7 +92,7 @@ def test_an_archive_is_in_the_format_of_safetensors(saved):
         assert content[start + first : start + last] == arrays[name].tobytes()
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed_and_files_of_others_are_not(tmp_path):
     left, in_hand, another = (tmp_path / name for name in (".a[1].123.tmp", ".a[1].124.tmp", ".b.123.tmp"))
     for path in (left, in_hand, another):
         path.write_bytes(b"half")
@@ -111,7 +111,7 @@ def test_a_model_of_another_version_is_refused_with_what_to_do(saved: Path) -> N
             load(saved)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with raises(FileNotFoundError, filename=str(tmp_path / "no" / "file")):
         write_archive(tmp_path / "no" / "file", {}, {})
     with pytest.raises(FileNotFoundError):
@@ -123,7 +123,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
     [({}, {"a": np.array([object()])}), ({"a": object()}, {}), ({"a": b"bytes"}, {})],
     ids=["objects", "no JSON", "bytes"],
 )
-def test_what_cannot_be_kept_leaves_the_old_file(saved, header, arrays):
+def test_a_failed_save_leaves_the_old_file(saved, header, arrays):
     before = saved.read_bytes()
     with pytest.raises((TypeError, ValueError)):
         write_archive(saved, header, arrays)
@@ -230,11 +230,11 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(labels)
-def test_labels_come_back_as_they_were(label):
+def test_labels_are_restored_exactly(label):
     assert same(decode_label(json.loads(json.dumps(encode_label(label)))), label)
 
 
-def test_labels_that_look_alike_stay_apart():
+def test_similar_labels_remain_distinct():
     look_alikes = [True, 1, 1.0, "1", "True", (1,), ("1",), (True,), None, "None", (), (None,), "null"]
     texts = [json.dumps(encode_label(label)) for label in look_alikes]
     assert len(set(texts)) == len(texts)
@@ -245,7 +245,7 @@ def test_numpy_scalars_become_those_of_python():
         assert same(decode_label(encode_label(label)), (1,) if isinstance(label, tuple) else label.item())
 
 
-def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved):
+def test_a_learner_with_other_labels_or_names_works_and_its_old_file_remains(saved):
     before = saved.read_bytes()
     for x, y, kind in (({"a": 1.0}, frozenset({1}), "frozenset"), ({b"name": 1.0}, 1, "bytes")):
         model = CPMClassifier()
@@ -314,7 +314,7 @@ def test_polytopes_are_finite_and_of_shapes_that_go_together():
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
-def test_an_adopted_model_predicts_the_same_and_goes_on_learning(scaling):
+def test_an_adopted_model_predicts_the_same_and_continues_learning(scaling):
     rng = np.random.default_rng(1)
     X = np.where(rng.random((400, 5)) < [0.0, 0.0, 0.2, 0.9, 0.0], NAN, rng.normal(size=(400, 5)) + 2.0)
     y = np.where(np.nan_to_num(X[:, 0]) > 2.0, "up", "down")

@@ -66,7 +66,7 @@ def fresh(released: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return python
 
 
-def test_they_hold_the_packages_and_nothing_else_of_the_checkout(released):
+def test_release_files_contain_only_the_packages(released):
     sdist, wheel = released
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

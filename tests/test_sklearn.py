@@ -32,7 +32,7 @@ def test_it_keeps_the_protocol_of_scikit_learn(learner):
     check_estimator(StreamClassifier(learner), expected_failed_checks=dict.fromkeys(weighing, WEIGHTS))
 
 
-def test_batches_give_what_the_learner_gives():
+def test_batches_equal_the_results_of_the_learner():
     learner = LOW.clone()
     model = StreamClassifier(LOW)
     for rows in (slice(0, 300), slice(300, 400)):
@@ -46,7 +46,7 @@ def test_batches_give_what_the_learner_gives():
     assert LOW.n_events_learned == 0
 
 
-def test_classes_may_be_announced_and_may_come_late():
+def test_classes_may_be_declared_and_appear_late():
     model = StreamClassifier(LOW).partial_fit(X[:50], np.ones(50, int), classes=[2, 1])
     assert model.classes_.tolist() == [1, 2]
     assert model.predict_proba(X[:1]).tolist() == [[1.0, 0.0]]

@@ -58,7 +58,7 @@ def test_probabilities_come_from_a_calibration_on_held_out_rows(make):
 
 
 @pytest.mark.parametrize("make", [SmoothedNewton, IndexedBCD, SampledCuts])
-def test_a_class_without_weight_is_as_if_it_were_not_there(make):
+def test_a_class_without_weight_has_no_effect(make):
     y = (X[:, 0] > 0.0).astype(int)
     with raises(ParameterError, parameter="y"):
         make(class_weight={0: 0.0}).fit(X, y)
@@ -84,7 +84,7 @@ SIGNS = (X[:, 0] > 0.0).astype(int)
 @pytest.mark.filterwarnings("error:overflow", "error:invalid value", "error:divide by zero")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("make", SOLVERS)
-def test_values_of_any_magnitude_are_fitted_or_it_is_told_what_to_do(make):
+def test_values_of_any_magnitude_are_fitted_or_refused_with_a_remedy(make):
     for exponent in (-320, -49, 20, 49, 155, 307):
         for columns in (slice(None), slice(1, 2)):
             rows = X.copy()
@@ -100,7 +100,7 @@ def test_values_of_any_magnitude_are_fitted_or_it_is_told_what_to_do(make):
 
 
 @pytest.mark.parametrize("make", [*SOLVERS[:2], *SOLVERS[5:]])
-def test_what_all_rows_weigh_is_of_no_consequence_to_a_mean(make):
+def test_the_scale_of_weights_has_no_effect_on_a_mean(make):
     plain = make().fit(X, SIGNS, sample_weight=np.ones(60)).decision_function(X)
     for exponent in (-320, -300, 300, 307):
         same = make().fit(X, SIGNS, sample_weight=np.full(60, 10.0**exponent)).decision_function(X)
@@ -140,7 +140,7 @@ def test_a_callback_hears_of_each_iteration_and_may_stop(make):
 
 
 @pytest.mark.parametrize("make", ITERATING[:2])
-def test_too_few_iterations_are_told(make):
+def test_too_few_iterations_are_reported(make):
     with pytest.warns(ConvergenceWarning) as caught:
         model = make(tol=1e-9, max_iter=2).fit(X, SIGNS)
     assert len(caught) == 1
@@ -287,7 +287,7 @@ def elsewhere(call: Any) -> None:
 
 
 @pytest.mark.parametrize("solver", [SmoothedNewton, IndexedBCD, SampledCuts])
-def test_small_problems_are_solved_on_one_thread_and_others_find_what_there_was(solver: Any) -> None:
+def test_fits_use_one_blas_thread_and_restore_the_limit(solver: Any) -> None:
     inside: list[int] = []
     with threadpool_limits(2, "blas"):
         before = n_threads()

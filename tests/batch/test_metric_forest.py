@@ -65,7 +65,7 @@ def rows_of(forest):
 # The leaves ------------------------------------------------------------------------------------------------------
 
 
-def test_leaves_are_as_large_as_asked_for_and_hold_every_row_once(on_disk):
+def test_leaves_have_the_requested_size_and_contain_each_row_once(on_disk):
     X, y = clusters(7000)
     forest = on_disk(X, y)
     sizes, leaf = np.diff(forest.starts), 43  # 4,096 bytes of rows of 96
@@ -94,7 +94,7 @@ def test_a_scan_leaves_out_only_leaves_beyond_reach(on_disk):
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "pixels", "sparse"])
-def test_rows_come_back_from_disk_as_they_were(on_disk, kind):
+def test_rows_are_read_unchanged_from_disk(on_disk, kind):
     X, y = clusters(3000)
     X = {
         "float64": X,
@@ -170,7 +170,7 @@ def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_are_read_again(on_di
     assert tight.certificate_ <= 1e-3 * tight.objective_
 
 
-def test_memory_too_small_for_what_is_known_of_the_rows_is_told(on_disk):
+def test_too_little_memory_for_row_statistics_is_refused(on_disk):
     X, y = clusters(5000)
     with raises(ParameterError, parameter="memory"):
         IndexedBCD().fit(on_disk(X, y, memory=100_000))
@@ -216,7 +216,7 @@ def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_
 
 
 @pytest.mark.parametrize("at", ["starts", "columns"])
-def test_a_block_that_names_what_is_not_there_is_refused_whatever_its_checksum(tmp_path, at):
+def test_a_block_with_missing_references_is_refused_whatever_its_checksum(tmp_path, at):
     X, y = clusters(1000)
     MetricForest.from_batches(tmp_path / "index", [(scipy.sparse.csr_matrix(X), y)])
     header, arrays = read_archive(tmp_path / "index" / INDEX_FILE)
@@ -234,7 +234,7 @@ def test_a_block_that_names_what_is_not_there_is_refused_whatever_its_checksum(t
         IndexedBCD().fit(MetricForest.open(tmp_path / "index"))
 
 
-def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
+def test_existing_files_are_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
     X, y = clusters(1000)
     (tmp_path / "taken").mkdir()
     with raises(FileExistsError, named="taken"):
@@ -289,7 +289,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_passes_for_an_index(tmp_path
         MetricForest.open(left[0])
 
 
-def test_a_disk_that_is_full_is_told_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
     assert exit_code(path=tmp_path / "index", most_bytes=3_000_000) == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -297,7 +297,7 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing(tmp_path):
 # Sources ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_index_of_a_csv_file_counts_what_it_leaves_out(tmp_path):
+def test_an_index_of_a_csv_file_counts_omitted_rows(tmp_path):
     rows = ["a,b,label", "1.5,2,x", "2.5,,x", "3.5,4,y", "4.5,5,", "bad,6,y,too,long", "5.5,inf,y", "6.5,7,x"]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     seen = []

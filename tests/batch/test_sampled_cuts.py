@@ -178,7 +178,7 @@ def test_linear_time_knows_its_objective_and_ends_by_tol():
         LinearTime(1e3, gamma=20.0, sample_size=100, max_iter=3).fit(X, y)
 
 
-def test_it_comes_near_svc_and_the_average_beats_the_last():
+def test_the_accuracy_is_near_svc_and_the_average_beats_the_last():
     X, y = board(6000)
     test, truth = board(3000, seed=1)
     average = SampledCuts(5e3, gamma=20.0, sample_size=200, max_iter=60).fit(X, y)
@@ -199,7 +199,7 @@ def test_it_does_not_end_while_the_cuts_tell_of_no_loss_and_rows_have_one():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_what_it_learned_are_plain_arrays(tmp_path, n_classes):
+def test_the_learned_model_is_plain_arrays(tmp_path, n_classes):
     X, y = blobs(1000, n_classes)
     model = SampledCuts(500.0, 0.2, sample_size=100, max_iter=30).fit(X, y)
     model.model_.save(tmp_path / "model")

@@ -205,7 +205,7 @@ def test_a_model_to_start_from_saves_iterations():
         SmoothedNewton(init=model.coef_).fit(X, y)
 
 
-def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
+def test_the_learned_model_is_plain_arrays_that_online_learners_adopt(tmp_path):
     X, y = problem(200, 5)
     labels = np.where(y > 0, "up", "down")
     estimator = SmoothedNewton(0.01).fit(X, labels)

@@ -34,7 +34,7 @@ def test_river():
     ],
     ids=str,
 )
-def test_learns_what_no_line_divides(settings):
+def test_learns_classes_that_are_not_linearly_separable(settings):
     X, y = ring(3_000)
     model = BSGDClassifier(**{"budget": 100, **settings})
     model.learn_many(X, y)

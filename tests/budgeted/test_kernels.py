@@ -139,7 +139,7 @@ def test_table_loses_next_to_nothing():
     assert worst < TABLE_BOUND
 
 
-def test_pairs_are_compared_by_nearly_what_they_lose():
+def test_pairs_are_compared_by_their_approximate_degradation():
     rng = np.random.default_rng(2)
     for share, kappa in random_pairs(60, seed=2):
         ratio, cosine = min(share / (1.0 - share), 1e6), rng.random()
@@ -400,7 +400,7 @@ def test_norms_stay_right_as_the_metric_moves():
     assert arrays_of(model)["norms"][: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
 
 
-def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
+def test_norms_and_kernel_values_of_wide_rows_follow_their_definition():
     X, _ = blobs(400, 2, 200, seed=14)
     y = np.arange(400) // 2 % 2  # uninformative, so that every event becomes a vector
     model = BSGDClassifier(budget=150, scaling="none", absorb=1.0)

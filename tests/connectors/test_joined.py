@@ -163,7 +163,7 @@ def test_an_event_may_have_no_label_and_any_hashable_key():
     assert read([(("a", 1), 1, None), (1.5, 2, math.nan)], [(1.5, 3, 0.5)]) == ([("a", 1), 1.5], [0.5], [])
 
 
-def test_both_streams_learn_what_a_checkpoint_contains():
+def test_both_streams_acknowledge_a_checkpoint():
     events, labels = Given("events", [("a", 1, None)]), Given("labels", [("a", 2, "x")])
     source = JoinedSource(events, labels)
     list(source)
@@ -271,7 +271,7 @@ def test_rejected_records_have_a_place_among_their_neighbours(tmp_path):
 
 
 @pytest.mark.parametrize(("most", "expected"), [(0, []), (1, ["a", "x"]), (2, ["a", "x", "b", "y"])])
-def test_after_the_last_event_come_the_labels_before_the_next(most, expected):
+def test_labels_before_the_next_event_follow_the_last_one(most, expected):
     events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
     source = JoinedSource(Given("events", events), Given("labels", [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]))
     source.most, found = most, list[Any]()

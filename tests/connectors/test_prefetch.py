@@ -62,7 +62,7 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-reader")}
 
 
-def test_position_and_fraction_are_those_of_what_was_handed_out():
+def test_position_and_fraction_are_those_of_the_last_returned_batch():
     before = threads()  # sources of other tests in this process may be waiting for their collection
     sizes = [MANY, MANY, 1, MANY, MANY]
     with closing(Counted(*sizes)) as source:
@@ -74,7 +74,7 @@ def test_position_and_fraction_are_those_of_what_was_handed_out():
     assert threads() <= before
 
 
-def test_an_error_comes_after_the_batches_before_it():
+def test_an_error_is_raised_after_earlier_batches():
     before = threads()
     with closing(Counted(MANY, MANY, error=ConnectorError("line 7"))) as source:
         batches = iter(source)
@@ -133,7 +133,7 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path, monkeypatch, su
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs a list of open files")
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
-def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path, suffix):
+def test_unreferenced_sources_are_closed(tmp_path, suffix):
     text = b"a,y\n1,0\n2,1\n"
     url = write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
     before = set(os.listdir("/proc/self/fd"))

@@ -31,7 +31,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
     return opened
 
 
-def test_what_registers_is_opened_by_its_scheme(memory):
+def test_a_registered_connector_is_opened_by_its_scheme(memory):
     source = open_source("memory:sea?n=20")
     assert sum(len(batch) for batch in source) == 20
     open_sink("memory:a", resume=True, source=source)
@@ -40,7 +40,7 @@ def test_what_registers_is_opened_by_its_scheme(memory):
         open_sink("memory:a?lable=y")
 
 
-def test_what_registers_runs(memory, tmp_path, monkeypatch):
+def test_a_registered_connector_works_in_a_run(memory, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = ["--model", "cpm", "--quiet"]
     assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
@@ -59,7 +59,7 @@ def test_what_registers_runs(memory, tmp_path, monkeypatch):
         ("kafka://a:9092/t", {"format": "csv"}, "kafka"),
     ],
 )
-def test_a_stream_is_told_by_scheme_then_format_then_suffix(path, options, name):
+def test_a_stream_is_recognized_by_scheme_then_format_then_suffix(path, options, name):
     assert connector_of(path, Options(path, options)).name == name
 
 

@@ -65,7 +65,7 @@ def run(folder: Path, code: str, **variables: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.slow
-def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
+def test_indices_are_checked_in_compiled_code_if_requested(tmp_path):
     code = """if True:
         import numpy as np
         from streamsvm.core.jit import inlined, kernel
@@ -82,7 +82,7 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
 
 
 @pytest.mark.slow
-def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_told(tmp_path):
+def test_with_a_newer_numba_functions_are_compiled_in_its_way_with_a_notice(tmp_path):
     code = """if True:
         import numba
         numba.version_info = (*numba.version_info[:1], 999, *numba.version_info[2:])
@@ -102,14 +102,14 @@ def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_tol
     assert "newer than 0.68" in done.stderr
 
 
-def test_what_is_apart_is_compiled_once_and_called_by_its_address():
+def test_separate_functions_are_compiled_once_and_called_by_address():
     state = State(FILLED, {"values": 5})
     fill_apart(as_cfunc(fill, 2).address, state, 7)
     np.testing.assert_array_equal(state.values, 7.0)
     assert as_cfunc(fill, 2) is as_cfunc(fill, 2)
 
 
-def test_what_was_compiled_of_sources_long_unused_is_removed(monkeypatch, tmp_path):
+def test_compiled_code_of_unused_sources_is_removed(monkeypatch, tmp_path):
     old, other = tmp_path / "streamsvm" / "old", tmp_path / "streamsvm" / "other"
     for folder in (old, other):
         folder.mkdir(parents=True)

@@ -82,7 +82,7 @@ def doubled(x):
     return x * 2.0
 
 
-def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, tmp_path, caplog):
+def test_cached_code_is_loaded_from_a_read_only_folder(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(cache._Keeping, "failed", False)
     assert jit.kernel(halved)(4.0) == 2.0
@@ -128,7 +128,7 @@ class TestFolders:
         os.chown(given, 12345, 12345)
         assert "another user" in str(cache.unsafe_part(given))
 
-    def test_a_private_one_takes_the_place_of_what_is_not_safe(self, monkeypatch, tmp_path, caplog):
+    def test_a_private_folder_replaces_an_unsafe_one(self, monkeypatch, tmp_path, caplog):
         monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "shared"))
         monkeypatch.setenv("HOME", str(tmp_path))
         (tmp_path / "shared").mkdir()

@@ -32,7 +32,7 @@ def outer(rows: int = 2, heads: int = 1) -> State:
     return State(OUTER, {"rows": rows, "columns": 3, "none": 0, "heads": heads}, parts={"inner": State(INNER)})
 
 
-def test_it_begins_with_what_is_declared():
+def test_a_new_state_has_the_declared_values():
     state = outer()
     assert (state.rate, state.code, state.inner.count, state.heads[0].weight) == (0.5, 0, 0, 1.0)
     np.testing.assert_array_equal(state.values, np.full((2, 3), 2.0))
@@ -52,7 +52,7 @@ def test_a_larger_one_takes_over_all_but_addresses():
     assert large.heads[0].run == 22
 
 
-def test_copies_and_what_is_saved_hold_the_same():
+def test_copies_and_saved_states_are_equal():
     state = outer()
     state.rate, state.inner.count = 0.25, 5
     state.values[1, 2] = 8.0
@@ -66,7 +66,7 @@ def test_copies_and_what_is_saved_hold_the_same():
     assert sorted(state.saved()) == ["heads.weight", "inner.count", "rate", "values"]
 
 
-def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
+def test_external_arrays_are_found_and_undeclared_ones_are_not():
     state, given = outer(), np.arange(3.0)
     state.bind(given=given)
     assert state.given is given
@@ -88,7 +88,7 @@ def filled(seed: int) -> State:
     return state
 
 
-def test_an_image_takes_what_is_saved_and_puts_it_back():
+def test_a_snapshot_stores_and_restores_saved_fields():
     """Other fields are reset, except addresses, which belong to the state."""
     fresh, one, other = outer(heads=2), filled(1), filled(2)
     fresh.bind(given=np.zeros(3))
@@ -115,7 +115,7 @@ def test_zeros_take_at_most_a_bit():
     np.testing.assert_array_equal(again.values, state.values)
 
 
-def test_images_refuse_what_is_beyond_its_bounds():
+def test_snapshots_refuse_values_out_of_bounds():
     bounded = Schema(
         "bounded",
         {

@@ -97,7 +97,7 @@ def test_without_a_cursor_nothing_resumes(database):
 
 
 @pytest.mark.parametrize("more", ["", "table=events&query=SELECT 1", "table=nosuch", "table=events&cursor=nosuch"])
-def test_what_cannot_be_read_is_refused_at_once(database, more):
+def test_unreadable_sources_are_refused_at_once(database, more):
     with raises(ConnectorError):
         database.source(more)
 

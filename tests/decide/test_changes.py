@@ -44,14 +44,14 @@ def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], lis
     return rows, labels
 
 
-def test_means_that_differ_are_told_apart() -> None:
+def test_different_means_are_distinguished() -> None:
     before, since = Spread(500.0, 1_000_000.0, 1.0), Spread(1_000.0, 1_000_010.0, 10.0)
     told = moved_values(({"c": before}, 500), ({"c": since}, 1_000))
     assert told == ["c is higher: 1.00002e+06 on average, was 1e+06"]
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_moved_is_told_and_nothing_else(make: Any) -> None:
+def test_only_actual_changes_are_reported(make: Any) -> None:
     model = make()
     model.learn_many(*stream(1_500, late=False))
     then = model.moment()
@@ -89,7 +89,7 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
 
 
 @pytest.mark.parametrize("value", [0.422915, 1e9 / 3.0, 0.0])
-def test_what_stays_as_it_is_does_not_vary_for_rounding(value: float) -> None:
+def test_constants_do_not_vary_by_rounding(value: float) -> None:
     signal = np.random.default_rng(0).normal(size=2_000)
     X, y = np.column_stack([signal, np.full(2_000, value)]), (signal > 0.0).tolist()
     model = CPMClassifier()
@@ -107,7 +107,7 @@ def test_few_events_tell_nothing() -> None:
     assert [told for told in model.changes(then) if "new classes" not in told] == []
 
 
-def test_a_refit_that_leads_is_told() -> None:
+def test_a_leading_refit_is_reported() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3_000, 2))
     model = RefitClassifier(BSGDClassifier(budget=3), "newton", trigger=Every(500), delay=64)

@@ -91,7 +91,7 @@ def test_costs_are_any_numbers_and_are_saved(settings_: Any, tmp_path: Any) -> N
     assert decided != np.array(model.classes_)[proba.argmax(axis=1)].tolist()
 
 
-def test_costs_of_other_labels_than_come_are_doubted_once(caplog: Any) -> None:
+def test_costs_of_labels_that_never_occur_are_reported_once(caplog: Any) -> None:
     costs = Costs([[0.0, 1.0], [5.0, 0.0]])
     for _ in range(2):
         costs.run(np.full((2, 2), 0.5), np.array([0, 1]), ["fine", "fraud"])
@@ -118,7 +118,7 @@ def test_nothing_is_decided_for_a_class_that_is_not_known() -> None:
         ((None, None, -1.0), "abstain"),
     ],
 )
-def test_what_is_no_cost_is_refused(arguments: Any, parameter: str) -> None:
+def test_invalid_costs_are_refused(arguments: Any, parameter: str) -> None:
     with raises(ParameterError, parameter=parameter):
         Costs(*arguments)
 
@@ -216,7 +216,7 @@ def test_a_share_of_alarms_is_kept_through_drift() -> None:
 
 
 @pytest.mark.parametrize("kind", ["share", "recall", "precision"])
-def test_what_is_no_probability_raises_no_more_alarms_than_0_does(kind: str) -> None:
+def test_an_invalid_probability_raises_no_more_alarms_than_0(kind: str) -> None:
     rng = np.random.default_rng(0)
     p, own = rng.random(2_000), rng.integers(0, 2, 2_000)
     p[500:700] = 0.0
@@ -249,7 +249,7 @@ def test_alarms_are_the_same_however_a_stream_is_cut_and_resumed(kind: str) -> N
     assert 0 < whole.sum() < 3_000
 
 
-def test_what_knows_no_probabilities_is_refused_before_any_event() -> None:
+def test_models_without_probabilities_are_refused_before_any_event() -> None:
     for model in (KeyedClassifier(CPMClassifier()), linear_model.LinearRegression(), CPMClassifier):
         with raises(TypeError, parameter="model"):
             DecidingClassifier(model)

@@ -157,7 +157,7 @@ def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None
             assert {each.feature: each.adds for each in found.contributions} == expected
 
 
-def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
+def test_many_features_are_distinguished_within_the_stated_error() -> None:
     asked = []
 
     def peek(rows: list[dict[Any, Any]]) -> Any:
@@ -175,7 +175,7 @@ def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
     assert sum(asked) < 1_000
 
 
-def test_there_is_no_reason_before_there_are_two_labels() -> None:
+def test_there_are_no_reasons_before_two_labels() -> None:
     model = BSGDClassifier()
     assert model.explain_one({"a": 1.0}) is None
     model.learn_one({"a": 1.0}, "only")
@@ -187,7 +187,7 @@ def test_there_is_no_reason_before_there_are_two_labels() -> None:
     ("model", [BSGDClassifier(budget=20), StreamSVMClassifier(budget=20), CPMClassifier()]),
     ("unknown", [{}, {"x0": None, "x1": float("nan")}, {"other": 3.0}]),
 )
-def test_an_event_of_which_nothing_is_known_has_its_base_whatever_was_asked_before(model: Any, unknown: Any) -> None:
+def test_an_unknown_event_has_only_the_base_value(model: Any, unknown: Any) -> None:
     model = model.clone()
     rows, y = stream(200, 2)
     model.run_batch(rows, y)

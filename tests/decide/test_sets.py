@@ -46,7 +46,7 @@ def check_equal_sets(one: Any, other: Any) -> None:
 
 @settings(max_examples=25)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
-def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
+def test_misses_are_bounded_for_any_stream(data, coverage, by_class):
     """An adversary who knows the probabilities makes any number of errors.
 
     In some parts of the stream, probabilities are 0 or NaN.
@@ -161,14 +161,14 @@ def test_sets_that_grow_by_themselves_still_follow_their_learner():
     assert sets.state()["groups.seen"].sum() == 5.0
 
 
-def test_a_learner_that_is_asked_for_no_sets_keeps_none():
+def test_a_learner_without_requested_sets_stores_none():
     model = CPMClassifier()
     model.learn_one({"a": 1.0}, "x")
     assert not any(name.startswith("sets") for name in model.state()[1])
 
 
 @pytest.mark.parametrize(("coverage", "by_class"), [(0.0, False), (1.0, False), ("0.9", False), (0.9, 1)])
-def test_what_is_no_coverage_is_refused_by_name(coverage, by_class):
+def test_an_invalid_coverage_is_refused_by_name(coverage, by_class):
     with raises(ParameterError, parameter="by_class" if by_class else "coverage"):
         CPMClassifier().predict_set_one({"a": 1.0}, coverage, by_class)
 
@@ -194,7 +194,7 @@ def test_a_coverage_may_be_any_number(coverage, tmp_path):
     assert model.label_sets(coverage) is model.label_sets(float(coverage))
 
 
-def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:
+def test_a_model_without_a_state_is_not_saved_and_reported(tmp_path: Any) -> None:
     with raises(TypeError, named="LogisticRegression"):
         DecidingClassifier(linear_model.LogisticRegression()).save(tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -27,7 +27,7 @@ def test_the_budget_is_kept_to(share: float) -> None:
     assert (budget.n_asked, budget.n_seen) == (asked[-1], 5_000)
 
 
-def test_uncertain_events_are_asked_about_and_a_few_sure_ones() -> None:
+def test_labels_of_uncertain_events_and_a_few_certain_ones_are_requested() -> None:
     given = scores(8_000)
     asked = LabelBudget(0.1).wants_many(given)
     uncertain = given < 0.8
@@ -35,7 +35,7 @@ def test_uncertain_events_are_asked_about_and_a_few_sure_ones() -> None:
     assert 0.01 < asked[~uncertain].mean() < 0.06
 
 
-def test_it_is_all_the_same_how_many_events_come_at_once_and_whether_it_was_saved() -> None:
+def test_batches_and_saving_do_not_change_requests() -> None:
     given, budget = scores(1_000), LabelBudget(0.2, seed=5)
     given[::50] = np.nan
     expected = LabelBudget(0.2, seed=5).wants_many(given)
@@ -62,12 +62,12 @@ def test_drift_is_noticed_where_predictions_are_sure() -> None:
 
 
 @pytest.mark.parametrize(("share", "seed"), [(0.0, 0), (1.5, 0), (0.1, -1)])
-def test_what_is_no_budget_is_refused(share: float, seed: int) -> None:
+def test_an_invalid_budget_is_refused(share: float, seed: int) -> None:
     with raises(ParameterError, parameter="seed" if seed else "share"):
         LabelBudget(share, seed)
 
 
 @pytest.mark.parametrize("change", [{"n_asked": 5}, {"threshold": 0.0}, {"share": 2.0}])
-def test_what_is_no_state_is_refused(change: dict[str, float]) -> None:
+def test_an_invalid_state_is_refused(change: dict[str, float]) -> None:
     with raises(ValueError):
         LabelBudget.from_state(LabelBudget(0.1).state() | change)

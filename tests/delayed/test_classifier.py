@@ -32,7 +32,7 @@ def test_river() -> None:
 @each_choice(
     ("delay", [1, 30]), ("model", [naive_bayes.GaussianNB(), tree.HoeffdingTreeClassifier(), CPMClassifier(n_faces=2)])
 )
-def test_a_delay_gives_what_it_gives_without_a_key(model: Any, delay: int) -> None:
+def test_a_delay_by_key_equals_a_delay_without_keys(model: Any, delay: int) -> None:
     stream = list(datasets.Phishing().take(100))
     keyed = ((x, y, {"key": i}) for i, (x, y) in enumerate(stream))
     found = evaluate.progressive_val_score(keyed, DelayedClassifier(model.clone()), metrics.Accuracy(), delay=delay)
@@ -87,7 +87,7 @@ def test_an_event_for_which_a_model_of_river_fails_does_not_wait() -> None:
     assert model.predict_one({"a": 1.0}) == "a"
 
 
-def test_what_is_learned_is_what_was_predicted_on() -> None:
+def test_training_uses_the_features_of_the_prediction() -> None:
     """Changing the event, or sending other features with the label, has no effect."""
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
     for i in range(60):
@@ -100,7 +100,7 @@ def test_what_is_learned_is_what_was_predicted_on() -> None:
 
 
 @pytest.mark.parametrize("model", [CPMClassifier, None, "cpm", linear_model.LinearRegression()])
-def test_what_is_no_classifier_is_refused_at_once(model: Any) -> None:
+def test_other_models_than_classifiers_are_refused_at_once(model: Any) -> None:
     with raises(TypeError, parameter="model"):
         DelayedClassifier(model)
 
@@ -177,7 +177,7 @@ def test_an_event_that_a_river_model_cannot_predict_is_not_stored(with_sets: boo
     assert (model.n_pending, model.counts["early"]) == (n_pending, 1)
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_a_copy_is_independent() -> None:
     model = DelayedClassifier(CPMClassifier(n_faces=2))
     for i in range(50):
         model.predict_one({"a": float(i % 7)}, key=i)
@@ -213,7 +213,7 @@ def shares_and_decisions(model: Any, delay: int, sets_at: int = -1) -> list[Any]
 
 
 @pytest.mark.parametrize("delay", [0, 10])
-def test_what_is_learned_is_the_same_with_costs(delay: int) -> None:
+def test_costs_do_not_change_learning(delay: int) -> None:
     plain, deciding = (StreamSVMClassifier(effort="low", cost=cost) for cost in (None, COST))
     found = (
         shares_and_decisions(DelayedClassifier(plain), delay),
@@ -227,7 +227,7 @@ def test_what_is_learned_is_the_same_with_costs(delay: int) -> None:
 
 
 @pytest.mark.parametrize("inner", [CPMClassifier(), naive_bayes.GaussianNB()], ids=["own", "river"])
-def test_sets_do_not_change_what_is_decided(inner: Any) -> None:
+def test_sets_do_not_change_decisions(inner: Any) -> None:
     models = [DelayedClassifier(DecidingClassifier(copy.deepcopy(inner), cost=COST)) for _ in range(2)]
     plain, asked = shares_and_decisions(models[0], 5), shares_and_decisions(models[1], 5, sets_at=30)
     assert asked[:30] == plain[:30]
@@ -235,7 +235,7 @@ def test_sets_do_not_change_what_is_decided(inner: Any) -> None:
     assert {decision for _, decision in plain} > {"p", "q"}
 
 
-def test_sets_of_a_classifier_of_river_cover_what_they_should() -> None:
+def test_sets_of_a_river_classifier_have_the_coverage() -> None:
     model, rng, hits = DelayedClassifier(naive_bayes.GaussianNB()), random.Random(1), 0
     for i in range(400):
         label = rng.choice("ab")
@@ -264,7 +264,7 @@ def test_a_call_with_a_key_takes_no_arguments_of_the_classifier() -> None:
             model.predict_one({"a": 1.0}, key=1, time=time)
 
 
-def test_labels_by_key_and_without_are_counted_alike() -> None:
+def test_labels_with_and_without_keys_are_counted_in_the_same_way() -> None:
     model = DelayedClassifier(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
     for i, (x, y) in enumerate(turning(90)):
         if i % 3:
@@ -290,7 +290,7 @@ def few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_labels")
-def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_that_never_match_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     model = DelayedClassifier(CPMClassifier())
     for i in range(60):
         model.predict_one({"a": i % 7}, key=i)
@@ -302,7 +302,7 @@ def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.usefixtures("few_labels")
-def test_labels_that_come_too_late_for_their_events_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_labels_after_the_timeout_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     model = DelayedClassifier(CPMClassifier(), wait=3600)
     for i in range(180):
         model.predict_one({"a": i % 7}, key=i, time=60 * i)

@@ -302,7 +302,7 @@ ops_of = st.lists(
     room=st.sampled_from([None, 8, 10]),
     cut=st.integers(0, 60),
 )
-def test_a_join_does_what_its_slow_twin_does(
+def test_a_join_equals_its_slow_reference(
     ops: Ops,
     wait: int | None,
     most: int,
@@ -379,7 +379,7 @@ def predict_wide(join: Join, start: int) -> None:
     join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
 
 
-def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
+def test_pending_events_on_disk_use_no_memory_and_leave_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(segments, "SEGMENT", 1_000)
@@ -401,7 +401,7 @@ def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
         Store(keeps_objects=True, folder=tmp_path)
 
 
-def test_sparse_rows_come_back_as_they_were() -> None:
+def test_sparse_rows_are_restored_exactly() -> None:
     rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
     store = Store()
     events = Events(rows, ["a", "b", "c"], np.arange(3), np.zeros((3, 2), np.int64))
@@ -411,7 +411,7 @@ def test_sparse_rows_come_back_as_they_were() -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(rows, name))
 
 
-def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT", 256)
     store = Store(most_bytes=1_000_000)
     join, most = Join(store, Echo()), 0
@@ -423,7 +423,7 @@ def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1_000 < store.n_waiting < 3_000
 
 
-def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> None:
+def test_a_too_small_bound_is_refused_with_the_least_one() -> None:
     with raises(stores.TooSmall, size=SLOT_BYTES):
         Store(most_bytes=900)
     join = Join(Store(most_bytes=8 * SLOT_BYTES + 100), Echo())
@@ -448,7 +448,7 @@ def test_each_byte_of_an_event_counts(n_classes: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", [None, 10])
-def test_decisions_do_not_depend_on_how_events_come(wait: int | None) -> None:
+def test_decisions_do_not_depend_on_batches(wait: int | None) -> None:
     dice, found = random.Random(1), []
     ops: Ops = [("event", i // 2, i // 2, 0) for i in range(150)]
     ops[1::2] = [("label", i - dice.choice([0, 0, 1, 4, 15]), i, dice.randrange(2)) for i in range(75)]

@@ -73,7 +73,7 @@ MODELS: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_nothing_that_comes_later_is_seen(make: Callable[[], Any]) -> None:
+def test_later_events_do_not_affect_earlier_results(make: Callable[[], Any]) -> None:
     """Two streams with different ends have bit-identical results before them."""
     X, y = stream()
     end = slice(N // 2 + 100, None)
@@ -86,7 +86,7 @@ def test_nothing_that_comes_later_is_seen(make: Callable[[], Any]) -> None:
     assert not np.array_equal(scores[end], other_scores[end])
 
 
-def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> None:
+def test_refits_with_late_labels_do_not_depend_on_batches() -> None:
     X, y = stream()
     whole, cut = refitted(), refitted()
     codes, scores = joined(whole, X, y, cut=2_000)
@@ -114,7 +114,7 @@ def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> No
         (MODELS[2], {"relearns": True, "decides": True}),
     ],
 )
-def test_single_events_and_labels_give_what_steps_give(
+def test_single_events_and_labels_equal_steps(
     make: Callable[[], Any], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels come early, twice, late or never; new names and classes appear."""

@@ -37,7 +37,7 @@ def saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Saved:
     return {"header": header, "arrays": arrays, "records": records, "folder": tmp_path, "store": store}
 
 
-def test_a_state_comes_back_as_it_was(saved: Saved) -> None:
+def test_a_state_is_restored_exactly(saved: Saved) -> None:
     again, store = Store(), saved["store"]
     again.restore(saved["header"], saved["arrays"], saved["folder"])
     assert (again.counts, again.clock) == (store.counts, store.clock)

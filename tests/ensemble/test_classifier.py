@@ -36,7 +36,7 @@ def test_river():
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_learns_what_no_line_divides_and_follows_a_change(effort):
+def test_learns_classes_that_are_not_linearly_separable_and_follows_a_change(effort):
     X, y = ring(3_000)
     model = StreamSVMClassifier(effort=effort)
     accuracy(model, X[:1_000], y[:1_000])
@@ -170,7 +170,7 @@ def test_batches_are_a_loop(settings):
     assert_same_knowledge(single, batched)
 
 
-def test_wide_sparse_rows_of_many_classes_may_come_in_any_batches():
+def test_wide_sparse_rows_of_many_classes_do_not_depend_on_batches():
     X = scipy.sparse.random(40, 12_000, density=0.02, random_state=np.random.default_rng(6), format="csr")
     y = (np.arange(40) ** 2 % 97).tolist()
     whole, cut = (StreamSVMClassifier(budget=5) for _ in range(2))
@@ -194,14 +194,14 @@ def late(model, X, y, delay):
 
 
 @pytest.mark.parametrize("delay", [0, 100])
-def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
+def test_periodic_labels_are_learned_at_any_delay(delay):
     X, y = np.random.default_rng(7).normal(size=(1_000, 2)), np.arange(1_000) % 5
     learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
     assert np.mean(late(learning, X, y, delay)[700:] == y[700:]) > 0.99
     assert np.mean(late(plain, X, y, delay)[700:] == y[700:]) < 0.3
 
 
-def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_next():
+def test_events_predicted_before_any_label_form_no_context():
     X, y = np.random.default_rng(7).normal(size=(201, 2)), np.arange(201) % 5
     model = StreamSVMClassifier(effort="low")
     late(model, X, y, 100)
@@ -238,7 +238,7 @@ def test_a_damaged_memory_is_learned_within_the_history(damaged, meant):
     assert states[0] == states[1]
 
 
-def test_an_autocorrelation_that_ends_is_not_heard_any_more_at_once():
+def test_an_autocorrelation_that_ends_is_ignored_at_once():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(2_500, 2)), np.arange(2_500) % 5
     y[2_000:] = rng.permutation(y[2_000:])
@@ -274,7 +274,7 @@ PREDICTIONS = {
 
 
 @each_choice(("n_values", [3, None]), ("what", PREDICTIONS), ("turn", ["before", "after", "alone"]))
-def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
+def test_predictions_do_not_change_learning(what, turn, n_values):
     """Other predictions before or after an event, or none, make no difference."""
     if turn == "alone" and what != "others":
         pytest.skip("what was predicted last before its turn is what an event goes by")
@@ -426,7 +426,7 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
         ("autocorrelation.history", 0, 10**9, "other classes"),
     ],
 )
-def test_refuses_what_no_stream_can_have_left(name, place, value, text):
+def test_impossible_states_are_refused(name, place, value, text):
     header, arrays = learned_by_all().state()
     arrays[name][place] = value
     with raises(ArchiveError, named=text):

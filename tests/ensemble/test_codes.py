@@ -45,7 +45,7 @@ def test_other_columns_are_numbers_only(change, why):
     assert accuracy(linear(), {"x": change(x)}, y) < 0.8
 
 
-def test_single_events_and_rows_learn_codes_alike():
+def test_single_events_and_rows_learn_equal_codes():
     x, y = coded(3_000, 30)
     rows, single = linear(), linear()
     by_rows = rows.test_then_train({"x": x}, y)

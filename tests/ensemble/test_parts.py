@@ -78,7 +78,7 @@ def test_batches_answer_as_rows(settings):
     assert np.isnan(scores[~known]).all()
 
 
-def test_it_is_one_class_that_knows_what_it_knows_without(learned):
+def test_the_class_has_all_methods_with_and_without_options(learned):
     assert type(learned) is StreamSVMClassifier
     assert learned.classes_ == [*dict.fromkeys(Y.tolist())]
     x = ROWS[0]
@@ -106,7 +106,7 @@ def test_it_is_one_class_that_knows_what_it_knows_without(learned):
     ],
     ids=["deepcopy", "copy", "pickle", "clone", "state"],
 )
-def test_copies_go_on_alike_and_share_nothing(again, settings, learned):
+def test_copies_continue_equally_and_share_nothing(again, settings, learned):
     learned.learn_many(X[:20], Y[:20])  # a refit begins
     twin = again(learned)
     assert type(twin) is StreamSVMClassifier
@@ -132,7 +132,7 @@ def test_settings_change_while_it_runs(learned):
         learned.mutate({"cost": None})
 
 
-def test_refits_are_asked_for_and_listed():
+def test_refits_are_requested_and_listed():
     model = blend(refit=REFIT | {"trigger": OnDemand()})
     model.learn_many(X[:150], Y[:150])
     model.refit_now()

@@ -35,7 +35,7 @@ def learned_one_by_one(make: Any = CPMClassifier) -> Any:
     return model
 
 
-def test_a_datetime_is_what_a_column_of_times_is_on_the_command_line(tmp_path: Any) -> None:
+def test_a_datetime_equals_a_column_of_times_of_the_command_line(tmp_path: Any) -> None:
     events, labels = rows()
     lines = [f"{x['x']},{x['t'] or ''},{x['c']},{y}" for x, y in zip(events, labels, strict=True)]
     (tmp_path / "a.csv").write_text("x,t,c,y\n" + "\n".join(lines) + "\n")
@@ -45,7 +45,7 @@ def test_a_datetime_is_what_a_column_of_times_is_on_the_command_line(tmp_path: A
     assert knowledge(model) == knowledge(learned_one_by_one())
 
 
-def test_it_is_said_once_how_a_datetime_is_learned(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_conversion_of_datetimes_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     model = CPMClassifier()
     model.predict_one({"t": START})
     assert model.notices == []
@@ -89,7 +89,7 @@ def frames() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [*frames()])
-def test_all_frames_mean_what_single_events_mean(kind: str) -> None:
+def test_frames_equal_single_events(kind: str) -> None:
     X, (_, labels) = frames()[kind], rows()
     model = CPMClassifier()
     model.learn_many(X, labels)
@@ -110,7 +110,7 @@ def test_all_learners_take_datetimes(make: Any) -> None:
     assert {one.feature for one in reasons.contributions} == {"x", "c", *NAMES}
 
 
-def test_numbers_alone_beside_a_datetime_are_taken_at_once() -> None:
+def test_numbers_beside_a_datetime_are_converted_at_once() -> None:
     numbers = [{f"x{i}": float(i * k % 7) for i in range(40)} for k in range(len(MOMENTS))]
     wide = [x | {"t": np.datetime64(moment, "ns")} for x, moment in zip(numbers, MOMENTS, strict=True)]
     one, many = CPMClassifier(), CPMClassifier()

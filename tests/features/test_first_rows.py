@@ -43,7 +43,7 @@ MODELS = [CPMClassifier, lambda: StreamSVMClassifier(effort="low"), lambda: Refi
 
 
 @each_choice(("make", MODELS), ("learn", [learned_one_by_one, learned_at_once, learned_as_array]))
-def test_sentinels_and_counters_are_told_once_a_feature(caplog, make, learn):
+def test_sentinels_and_counters_are_reported_once_per_feature(caplog, make, learn):
     model = learn(make())
     names = (0, 1) if learn is learned_as_array else ("id", "a")
     assert sorted(notice.split(" ")[1].rstrip(":") for notice in model.notices) == sorted(map(repr, names))
@@ -53,7 +53,7 @@ def test_sentinels_and_counters_are_told_once_a_feature(caplog, make, learn):
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_what_was_noticed_survives_saving_and_copying_and_is_not_told_again(caplog, make):
+def test_notices_survive_saving_and_copying_and_are_not_repeated(caplog, make):
     model = learned_one_by_one(make())
     caplog.clear()
     copies = [type(model).from_state(*model.state()), copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
@@ -66,7 +66,7 @@ def test_what_was_noticed_survives_saving_and_copying_and_is_not_told_again(capl
 
 
 @pytest.mark.parametrize("wrap", [DecidingClassifier, DelayedClassifier])
-def test_wrappers_tell_what_the_classifier_noticed(wrap):
+def test_wrappers_have_the_notices_of_the_classifier(wrap):
     model = CPMClassifier()
     wrapped = wrap(model)
     assert wrapped.notices == []
@@ -75,7 +75,7 @@ def test_wrappers_tell_what_the_classifier_noticed(wrap):
 
 
 @pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once])
-def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
+def test_counters_and_dates_as_numbers_are_reported_once(monkeypatch, learn):
     events = [{"left": 900 - i, "day": 20231101 + i * 7 % 28, "b": x["b"]} for i, x in enumerate(EVENTS)]
     monkeypatch.setattr(f"{__name__}.EVENTS", events)
     model = learned_one_by_one(CPMClassifier(), events) if learn is learned_one_by_one else learn(CPMClassifier())
@@ -93,7 +93,7 @@ def test_cycles_do_not_count():
 
 
 @pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once])
-def test_categories_with_numbers_are_told_once(caplog, learn):
+def test_categories_with_numbers_are_reported_once(caplog, learn):
     model = learn(CPMClassifier(categories=("b", "unused")))
     assert sum("'b'" in notice and "str(x)" in notice for notice in model.notices) == 1
     assert sum("'b'" in record.getMessage() for record in caplog.records) == 1
@@ -113,7 +113,7 @@ def texts(n: int, **columns):
     return space
 
 
-def test_texts_that_are_numbers_are_told_once_however_many_there_are(caplog):
+def test_texts_that_are_numbers_are_reported_once(caplog):
     space = texts(400, a=lambda i: f"{i % 170 / 10}", c=lambda i: f"{i % 50},5", z=lambda i: f"v{i % 50}")
     assert [notice.split("'")[1] for notice in space.notices()] == ["a", "c"]
     assert len(caplog.records) == 2
@@ -143,13 +143,13 @@ def test_the_remedy_for_numbers_in_texts_works_for_their_spelling(remedy):
     assert f"convert each x by {remedy.partition(' (')[0]}" in model.notices[-1]
 
 
-def test_numbers_in_texts_of_two_meanings_are_told_with_both():
+def test_ambiguous_numbers_in_texts_are_reported_with_both_meanings():
     (notice,) = texts(100, a=lambda i: f"{i % 9 + 1},{100 + i % 70}").notices()
     assert "float(x.replace(',', '.')) (--set decimal=,)" in notice
     assert "float(x.replace(',', '')) (--set decimal=. --set thousands=,)" in notice
 
 
-def test_many_features_of_one_kind_are_told_in_one_line(caplog):
+def test_many_features_of_one_kind_share_a_line(caplog):
     names = [f"f{k}" for k in range(40)]
     model = CPMClassifier()
     for i in range(256):
@@ -161,7 +161,7 @@ def test_many_features_of_one_kind_are_told_in_one_line(caplog):
     assert CPMClassifier.from_state(*model.state()).notices == model.notices
 
 
-def test_features_of_one_kind_that_come_one_by_one_fill_no_log(caplog):
+def test_successive_features_of_one_kind_do_not_fill_the_log(caplog):
     space = FeatureSpace(max_features=10_000)
     for k in range(300):
         for value in (1.5, "unknown"):
@@ -185,7 +185,7 @@ def test_few_whole_numbers_addresses_and_declared_categories_may_be_codes():
     assert texts(100, a=lambda i: str(i % 5), b=lambda i: f"10.0.0.{i % 30}").notices() == []
 
 
-def test_numbers_and_texts_under_one_name_are_told_once(caplog):
+def test_numbers_and_texts_of_one_name_are_reported_once(caplog):
     space = texts(200, a=lambda i: "unknown" if i % 5 == 1 else i / 2, b=lambda i: ["x", "y", 3][i % 3])
     assert sorted(notice.split("'")[1] for notice in space.notices()) == ["a", "b"]
     assert "'unknown'" in caplog.text

@@ -72,7 +72,7 @@ RENAMED = {"a": "A", "b": "B"}
 
 
 @each_choice(("library", [pd, pl]), ("way", ["predict_many", "predict_proba_many", "learn_many"]))
-def test_a_few_renamed_columns_of_a_frame_are_told_once(way, library, caplog):
+def test_a_few_renamed_columns_of_a_frame_are_reported_once(way, library, caplog):
     wide = library.DataFrame({name: X[:, k % 4] for k, name in enumerate("abcdefghij")})
     model = CPMClassifier()
     model.learn_many(wide, Y)
@@ -104,7 +104,7 @@ def test_columns_that_are_only_missing_or_only_new_are_an_information(caplog):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_few_renamed_columns_of_a_stream_are_told_once(suffix, tmp_path, monkeypatch, capsys):
+def test_a_few_renamed_columns_of_a_stream_are_reported_once(suffix, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     wide = pd.DataFrame({name: np.tile(X[:, k % 4], 5) for k, name in enumerate("abcdefghij")}).assign(y=Y * 5)
     for name, frame in (("one", wide), ("two", wide.rename(columns=RENAMED))):
@@ -144,7 +144,7 @@ def test_sparse_rows_and_rare_fields_that_differ_are_no_mistake(tmp_path, monkey
     assert "that the model has learned" not in "".join(capsys.readouterr())
 
 
-def test_features_that_come_and_go_are_no_mistake():
+def test_intermittent_features_are_not_reported():
     model = CPMClassifier()
     for i in range(50):
         model.predict_one({f"word {i}": 1.0})
@@ -155,7 +155,7 @@ def test_features_that_come_and_go_are_no_mistake():
 
 
 @pytest.mark.parametrize("make", [CPMClassifier, lambda: DelayedClassifier(CPMClassifier())])
-def test_many_events_in_a_row_without_a_known_feature_are_told_once(make, caplog):
+def test_many_events_without_a_known_feature_are_reported_once(make, caplog):
     model = make()
     for x, y in zip(FRAME.to_dict("records"), Y, strict=True):
         model.learn_one(x, y)
@@ -176,7 +176,7 @@ FORMS = {
 
 
 @each_choice(("way", ["one", *FORMS]), ("is_number", [True, False]))
-def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_number):
+def test_values_of_another_kind_than_learned_are_reported_once(caplog, way, is_number):
     numbers, texts = [float(i % 3) for i in range(30)], [str(i % 3) for i in range(30)]
     learned, given = (numbers, texts) if is_number else (texts, numbers)
     model = CPMClassifier(categories=None if is_number else ("x", 0))
@@ -197,7 +197,7 @@ def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_n
     ("way", ["one", "list", "frame"]),
     (("learned", "given"), [("north", "NORTH"), ("north", "north "), ("1", "1.0"), ("True", "TRUE")]),
 )
-def test_texts_that_differ_from_those_learned_in_writing_alone_are_told_once(way, learned, given, caplog):
+def test_texts_that_differ_only_in_spelling_are_reported_once(way, learned, given, caplog):
     model = CPMClassifier()
     model.learn_many([{"x": learned, "z": 1.0}, {"x": "other", "z": 2.0}] * 30, ["u", "d"] * 30)
     rows = [{"x": given, "z": 1.0}, {"x": "new", "z": 2.0}, {"x": None, "z": 1.0}] * 10
@@ -241,7 +241,7 @@ def test_columns_that_were_missing_at_first_are_no_mistake():
         assert model.notices == []
 
 
-def test_bad_rows_are_told_of_before_names():
+def test_bad_rows_are_reported_before_names():
     model = CPMClassifier()
     model.learn_many(FRAME, Y)
     too_large = np.array([[1.0, math.inf]], np.float32)
@@ -250,7 +250,7 @@ def test_bad_rows_are_told_of_before_names():
             model.predict_many(rows)
 
 
-def test_the_width_of_arrays_is_no_part_of_what_was_learned(tmp_path):
+def test_the_width_of_arrays_is_not_learned(tmp_path):
     of_array, of_events = CPMClassifier(), CPMClassifier()
     of_array.learn_many(X, Y)
     for row, label in zip(X.tolist(), Y, strict=True):

@@ -260,7 +260,7 @@ def test_values_too_large_are_refused_by_their_place(bad, whole):
     assert kernel.load([NAN, 2.0, 3.0, bad, bad]) == -1 - (3 if whole else 2)
 
 
-def test_the_largest_values_taken_do_not_overflow():
+def test_the_largest_accepted_values_do_not_overflow():
     kernel = Kernel("standard", 0, [False], True)
     for i in range(100):
         kernel.observe([rows.LARGEST * (-1) ** i])
@@ -283,7 +283,7 @@ class TestOutliers:
         (("row", "size"), itertools.product([0, 1, 4, 49, 199, 1_999], [1e3, 1e12, 1e90])),
         (("burst", "scaling", "whole"), itertools.product([1, 50], ["standard", "decayed"], [True, False])),
     )
-    def test_an_outlier_leaves_the_scale_as_it_was(
+    def test_an_outlier_does_not_change_the_scale(
         self, row: int, size: float, burst: int, scaling: str, whole: bool
     ) -> None:
         values = self.RNG.normal(5.0, 2.0, row + 600)
@@ -334,11 +334,11 @@ class TestOutliers:
         assert kernel.rows.shift[0] == pytest.approx(np.mean(values), rel=0.1, abs=0.1)
         assert kernel.rows.scale[0] == pytest.approx(1.0 / np.std(values), rel=0.05)
 
-    def test_a_column_that_begins_constant_is_scaled_by_what_follows(self) -> None:
+    def test_a_column_that_begins_constant_is_scaled_by_later_values(self) -> None:
         values = np.where(np.arange(1_500) < 1_000, 3.0, 3.0 + self.RNG.normal(size=1_500))
         assert self.fed(values).rows.scale[0] == pytest.approx(np.sqrt(3.0), rel=0.15)  # a third of the values varies
 
-    def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
+    def test_rare_nonzero_values_remain_outliers(self) -> None:
         kernel = self.fed(np.zeros(5_000))
         for x in (1.0, *[0.0] * 64):
             kernel.observe([x])

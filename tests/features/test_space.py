@@ -91,7 +91,7 @@ def test_parts_of_rows_are_rows():
     ],
     ids=repr,
 )
-def test_whatever_is_a_number_is_taken_as_one(value, number):
+def test_all_kinds_of_numbers_are_accepted(value, number):
     assert one({"a": value}) == {"a": number}
 
 
@@ -138,7 +138,7 @@ def test_names_are_of_any_hashable_type(name):
     ],
     ids=repr,
 )
-def test_values_of_no_use_are_refused_by_name_and_nothing_is_taken_in(value, error, reason):
+def test_useless_values_are_refused_by_name_without_effect(value, error, reason):
     space = FeatureSpace(100)
     with raises(error, named=f"'a' is {reason}"):
         space.encode_event({"first": 1.0, "a": value}, learn=True)
@@ -156,7 +156,7 @@ def test_rows_that_are_no_mappings_are_refused():
         CPMClassifier().learn_one(np.ones(2), 0)
 
 
-def test_all_bad_rows_are_told_at_once():
+def test_all_bad_rows_are_reported_at_once():
     events = [{"a": math.inf if i % 2 else 1.0} for i in range(10)]
     X = np.array([[event["a"]] for event in events])
     for rows in (events, X, scipy.sparse.csr_array(X), pd.DataFrame(X, columns=["a"]), {"a": X[:, 0]}):
@@ -184,7 +184,7 @@ learned = st.lists(st.booleans(), min_size=24, max_size=24)
 
 @given(streams, streams, st.integers(1, 8), learned, st.booleans(), st.randoms(use_true_random=False))
 @example([{"a": None, "b": 0.0}] * 2, [], 1, [False, True], False, random.Random(0))
-def test_a_list_of_events_is_encoded_like_single_events_whose_names_come_in_any_order(
+def test_a_list_of_events_is_encoded_like_single_events_with_names_in_any_order(
     events, later, cap, learn, categories, seed
 ):
     kept = ("a", "b", "c", 1, 2, 10) if categories else ()
@@ -284,7 +284,7 @@ def capped_forms() -> list[Any]:
 
 
 @pytest.mark.parametrize("X", capped_forms())
-def test_names_beyond_the_cap_are_refused_and_counted_alike_in_every_form(X):
+def test_names_beyond_the_limit_are_refused_and_counted_in_all_formats(X):
     space = FeatureSpace(2)
     with pytest.warns(RuntimeWarning) as caught:
         rows = named(space, space.encode(X, [True] * 4))
@@ -339,7 +339,7 @@ def test_free_text_and_names_with_spaces_are_told_with_what_to_do(caplog):
 
 
 @pytest.mark.parametrize("make", [datetime.isoformat, str, lambda t: t.date().isoformat(), lambda t: f"{t}+02:00"])
-def test_times_are_left_out_though_they_come_again(make, caplog):
+def test_recurring_times_are_left_out(make, caplog):
     space = FeatureSpace(10_000)
     listed = strings_of(space, [make(DAY + timedelta(hours=i // 2)) for i in range(100)])
     assert listed == [True] * 40 + [False] * 60
@@ -356,14 +356,14 @@ def test_times_are_left_out_though_they_come_again(make, caplog):
     ],
     ids=["digits", "dashes", "all but one"],
 )
-def test_what_is_no_time_is_none(strings):
+def test_invalid_times_are_none(strings):
     space = FeatureSpace(10_000)
     strings_of(space, strings)
     assert space.left_out == {}
 
 
 @pytest.mark.parametrize("n", [2, 200])
-def test_categories_stay_however_many_there_are(n, caplog):
+def test_recurring_categories_are_kept_at_any_number(n, caplog):
     space, seeded = FeatureSpace(10_000), random.Random(n)
     strings_of(space, [f"c{seeded.randrange(n)}" for _ in range(30 * n)])
     assert (space.left_out, space.texts.watched) == ({}, {})
@@ -386,7 +386,7 @@ def test_predicted_events_do_not_count():
     assert space.texts.watched["a"].seen == 60
 
 
-def test_what_is_watched_goes_on_where_columns_are_restored():
+def test_monitoring_of_names_continues_with_restored_columns():
     strings = [f"id-{i}" for i in range(600)]
     whole = FeatureSpace(10_000)
     strings_of(whole, strings)
@@ -404,14 +404,14 @@ def test_what_is_watched_goes_on_where_columns_are_restored():
 @each_choice(
     ("dtype", ["f8", "f4", "f2", ">f8", "i8", "u1", "i2", "bool", object, "longdouble"]), ("order", ["C", "F"])
 )
-def test_arrays_of_all_kinds_of_numbers_are_taken(dtype, order):
+def test_arrays_of_all_kinds_of_numbers_are_accepted(dtype, order):
     X = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype, order=order)
     X.setflags(write=False)
     rows = encode(FeatureSpace(9), X)
     assert rows == [{0: 0.0, 1: 1.0, 2: 1.0}, {0: 1.0, 1: 0.0, 2: 1.0}]
 
 
-def test_views_of_arrays_are_taken():
+def test_views_of_arrays_are_accepted():
     X = np.arange(24.0).reshape(4, 6)
     assert encode(FeatureSpace(9), X[::-2, 1::2]) == [{0: 19.0, 1: 21.0, 2: 23.0}, {0: 7.0, 1: 9.0, 2: 11.0}]
 
@@ -421,7 +421,7 @@ def test_masked_cells_are_missing():
     assert encode(FeatureSpace(9), X) == [{1: 2.0}, {0: 3.0, 1: 4.0}]
 
 
-def test_arrays_of_strings_and_objects_are_taken():
+def test_arrays_of_strings_and_objects_are_accepted():
     assert encode(FeatureSpace(9), np.array([["a", "b"], ["c", "b"]])) == [
         {(0, "a"): 1.0, (1, "b"): 1.0},
         {(0, "c"): 1.0, (1, "b"): 1.0},
@@ -452,7 +452,7 @@ def test_the_data_given_are_never_written_to_nor_kept():
 @each_choice(
     ("kind", ["csr", "csc", "coo", "lil", "dok", "bsr"]), ("form", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
 )
-def test_sparse_matrices_of_all_kinds_are_taken(kind, form):
+def test_sparse_matrices_of_all_kinds_are_accepted(kind, form):
     X = form(np.array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])).asformat(kind)
     assert encode(FeatureSpace(9), X) == [{1: 2.0}, {}, {0: 1.0, 2: 3.0}]
 
@@ -549,7 +549,7 @@ def test_a_list_of_several_types_keeps_them():
 @pytest.mark.parametrize(
     "column", [np.zeros((2, 2)), 1.0, "red", [[1], [2]]], ids=["two dimensions", "number", "text", "lists"]
 )
-def test_what_is_no_table_is_refused(column):
+def test_other_types_than_tables_are_refused(column):
     with raises((TypeError, ValueError), named="'a'"):
         FeatureSpace(9).encode({"a": column}, None)
 
@@ -557,7 +557,7 @@ def test_what_is_no_table_is_refused(column):
 @pytest.mark.parametrize(
     "X", [5, "text", pd.Series([1.0]), pl.Series([1.0]), pa.array([1.0]), iter([])], ids=lambda X: type(X).__name__
 )
-def test_rows_of_another_type_are_refused_with_what_may_be_given(X):
+def test_rows_of_another_type_are_refused_with_the_accepted_types(X):
     with pytest.raises(TypeError):
         FeatureSpace(9).encode(X)
 
@@ -598,7 +598,7 @@ def test_rows_without_features_are_rows(X):
 
 
 @pytest.mark.parametrize("n_labels", [0, 1, 3])
-def test_rows_and_labels_are_as_many_or_no_name_is_taken_in(n_labels):
+def test_different_numbers_of_rows_and_labels_have_no_effect(n_labels):
     events = [{"a": 1.0}, {"b": 1.0}]
     for X in (events, np.eye(2), scipy.sparse.eye_array(2), pd.DataFrame(np.eye(2)), pl.DataFrame({"s": ["x", "y"]})):
         space = FeatureSpace(9)
@@ -618,7 +618,7 @@ def learned() -> CPMClassifier:
 
 
 @pytest.mark.parametrize("make", [Counter, OrderedDict, lambda x: defaultdict(float, x)])
-def test_mappings_that_invent_values_are_read_only_for_what_they_hold(make):
+def test_mappings_with_default_values_are_read_by_their_keys(make):
     """A Counter, as returned by River's BagOfWords, has a value for every name."""
     plain, other = learned(), learned()
     for names in (("a", "z"), ("z", "y"), ("a", "b"), ("b",)):

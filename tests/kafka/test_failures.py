@@ -27,12 +27,12 @@ def classes():
     return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KafkaError)]
 
 
-def test_what_the_client_would_try_again_passes():
+def test_retriable_errors_of_the_client_are_transient():
     assert [kind for kind in classes() if kind.retriable and not passes(kind("why"))] == []
 
 
 @pytest.mark.parametrize("name", LASTING)
-def test_what_does_not_pass(name):
+def test_errors_that_are_not_transient(name):
     assert not passes(getattr(errors, name)("why"))
     assert not passes_anew(getattr(errors, name)("why"))
 
@@ -44,7 +44,7 @@ def test_every_name_in_the_tables_is_an_error_of_the_client():
 
 
 @pytest.mark.parametrize("name", ["ProducerFencedError", "OutOfOrderSequenceNumberError", "InvalidTxnStateError"])
-def test_what_another_producer_begins_without(name):
+def test_errors_that_a_new_producer_resolves(name):
     error = getattr(errors, name)("why")
     assert passes_anew(error)
     assert not passes(error)
@@ -87,7 +87,7 @@ def failing(times, error):
     return call
 
 
-def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
+def test_transient_errors_are_retried_with_occasional_warnings(caplog, monkeypatch):
     monkeypatch.setattr(failures, "LOOK_S", 0.0)
     patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
@@ -100,18 +100,18 @@ def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
     assert said[1] == "t: a broker is available again; continuing"
 
 
-def test_what_does_not_pass_for_long_is_raised(monkeypatch):
+def test_an_error_is_raised_after_the_timeout(monkeypatch):
     monkeypatch.setattr(failures, "LOOK_S", 0.001)
     with raises(UnreachableError, named="no one there"):
         RetryTimeout(0.01).ask(failing(10**6, UnreachableError("no one there")))
 
 
-def test_what_others_waited_for_counts():
+def test_earlier_waiting_counts_towards_the_timeout():
     with raises(UnreachableError, named="9 s"):
         RetryTimeout(8.0).wait(UnreachableError("no answer"), time.monotonic() - 9.0)
 
 
-def test_what_lasts_is_raised_at_once():
+def test_permanent_errors_are_raised_at_once():
     with raises(ConnectorError, named="no right"):
         RetryTimeout(float("inf")).ask(failing(1, ConnectorError("no right")))
 
@@ -128,7 +128,7 @@ def test_a_client_that_finds_no_broker_leaves_nothing_behind():
     assert {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")} <= before
 
 
-def test_a_host_without_an_address_is_told_from_a_closed_port():
+def test_an_unknown_host_is_distinguished_from_a_closed_port():
     from connectors.kafka.clients import connect
 
     with raises(UnreachableError, reason="unknown host", named="nowhere.invalid"):

@@ -108,7 +108,7 @@ def test_events_on_a_topic_and_labels_in_a_file(broker: Any, topic: Any, tmp_pat
     assert len(joined) == len({row["key"] for row in joined}) > 0.8 * n
 
 
-def test_a_topic_that_is_idle_holds_nothing_up(broker: Any, topic: Any, tmp_path: Path) -> None:
+def test_an_idle_topic_delays_nothing(broker: Any, topic: Any, tmp_path: Path) -> None:
     """Live topics: one topic continues although the other is idle."""
     source, label_topic = topic("events", 2), topic("labels", 1)
     events, labels = ([row for row in rows if row[2] != b"{oops"] for rows in streams(60))

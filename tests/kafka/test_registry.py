@@ -264,7 +264,7 @@ def test_known_schemas_stay_while_the_registry_is_down_and_others_wait(registry:
     assert len(rows(values, [OLD, NEW])) == 2
 
 
-def test_a_schema_that_is_unknown_is_asked_for_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_schema_is_requested_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.registered.SURE_S", 60.0)
     monkeypatch.setattr("connectors.kafka.registered.LOOK_S", 0.0)
     values, late = values_of(registry), framed(6, OLD[5:])
@@ -303,7 +303,7 @@ def test_credentials(
     assert "hunter2" not in str(refused.value)
 
 
-def test_what_is_no_registry_is_refused_at_the_start(registry: Registry) -> None:
+def test_other_servers_than_registries_are_refused_at_the_start(registry: Registry) -> None:
     values = values_of(registry)
     for types in (b"<html>", b'{"a": 1}', b"[" * 100_000):
         registry.types = types

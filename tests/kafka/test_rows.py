@@ -235,7 +235,7 @@ def test_a_topic_that_sends_no_records_is_unreachable(cluster, monkeypatch):
     assert next(now) == 100  # after 60 s without a record
 
 
-def test_what_sinks_share(cluster):
+def test_sinks_that_share_transactions_have_equal_options(cluster):
     options = {"commit_interval": "1", "sasl_plain_password": "hunter2"}
     sink = opened(**options)
     beside = opened("dead", Setting(beside=sink), **options)

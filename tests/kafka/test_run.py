@@ -135,7 +135,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_that_stood_still_ends_and_the_one_that_took_over_goes_on(broker, topic, tmp_path):
+def test_a_suspended_run_ends_and_its_successor_continues(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     rows, n = stream(3000), 0
     asked = arguments(broker, source, out, dead, "--checkpoint-every", "0.3s")
@@ -212,7 +212,7 @@ def topics_of(name: str) -> list[str]:
     return [f"{name}-{end}" for end in ("in", "out", "dead")]
 
 
-def test_a_broker_that_dies_and_comes_back(outage):
+def test_a_broker_that_dies_and_restarts(outage):
     address, run = outage.broker.address, outage.runs["waits"]
     fill(address, "waits-in", outage.rows[N // 2 :])
     run.until(lambda: marked(address, "waits-in", "waits-out") >= N)
@@ -271,7 +271,7 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
         assert len(kept["out"]) + len(kept["dead"]) == n
 
 
-def test_brokers_that_are_away_for_longer_than_asked(outage):
+def test_brokers_that_are_unavailable_beyond_the_timeout(outage):
     assert outage.codes["patient"] == 75, outage.runs["patient"].log
     assert "Traceback" not in outage.runs["patient"].log
     ran(*outage.given["patient"], "--at-end", "stop", cwd=outage.folders["patient"])
@@ -279,7 +279,7 @@ def test_brokers_that_are_away_for_longer_than_asked(outage):
     assert len(kept["out"]) + len(kept["dead"]) == N
 
 
-def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_resumes(broker, topic, tmp_path):
     source, out, dead = topic("events"), topic("out"), topic("dead", 1)
     fill(broker, source, stream(500))
     asked = arguments(broker, source, out, dead, "--checkpoint-every", "1000000")
@@ -349,7 +349,7 @@ def test_max_events_and_then_more(broker, topic, tmp_path):
         ("kafka://me:hunter2@{broker}/t", "remove user and password from the URL"),
     ],
 )
-def test_what_does_not_fit_is_said_at_once(broker, tmp_path, url, message):
+def test_inconsistent_options_are_refused_at_once(broker, tmp_path, url, message):
     said = ran(url.format(broker=broker), *MODEL, cwd=tmp_path, code=2)
     assert message in said
     assert "hunter2" not in said

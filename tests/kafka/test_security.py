@@ -84,7 +84,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("listener", "options", "option", "named"), REFUSALS.values(), ids=REFUSALS)
-def test_what_a_broker_refuses(places, listener, options, option, named):
+def test_settings_that_a_broker_refuses(places, listener, options, option, named):
     with raises(ConnectorError, reason="refused", option=option, named=named) as caught:
         KafkaSource(servers=places[listener], topic="t", **filled(options, places))
     assert places[listener] in str(caught.value)
@@ -122,7 +122,7 @@ LOCAL = {
 
 
 @pytest.mark.parametrize(("options", "reason", "option"), LOCAL.values(), ids=LOCAL)
-def test_what_is_wrong_here_is_said_before_anything_is_asked(places, monkeypatch, options, reason, option):
+def test_local_mistakes_are_reported_before_any_request(places, monkeypatch, options, reason, option):
     monkeypatch.setattr("socket.create_connection", None)
     with raises(ConnectorError, reason=reason, option=option) as caught:
         KafkaSource(servers="127.0.0.1:1", topic="t", **filled(options, places))

@@ -38,7 +38,7 @@ def source(broker, topic):
         yield opened
 
 
-def test_rows_are_there_when_they_are_flushed(broker, topic):
+def test_flushed_rows_are_committed(broker, topic):
     name = topic("out", 2)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
         assert not sink.can_rewind
@@ -100,7 +100,7 @@ def bad(offsets):
     return {"reason": ["bad"] * n, "raw": ["{"] * n, "partition": [0] * n, "offset": list(offsets)}
 
 
-def test_dead_letters_come_once(broker, topic, source):
+def test_dead_letters_are_written_once(broker, topic, source):
     name, dead = topic("out"), topic("dead", 1)
 
     @contextlib.contextmanager
@@ -140,7 +140,7 @@ def test_a_dead_letter_that_is_too_large_is_written_without_its_value(broker, to
     }
 
 
-def test_records_fit_what_the_topic_takes(broker, topic, source):
+def test_records_fit_the_limit_of_the_topic(broker, topic, source):
     name, rejected = topic("out", 1, **{"max.message.bytes": "3000"}), []
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
         sink.reject = lambda _, text: rejected.append(json.loads(text)["offset"])

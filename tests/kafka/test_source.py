@@ -111,7 +111,7 @@ def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compres
     assert peak < 8 * most
 
 
-def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monkeypatch, caplog):
+def test_a_long_lag_without_events_is_reported_and_counted(broker, topic, monkeypatch, caplog):
     from kafka import KafkaProducer
 
     monkeypatch.setattr("connectors.kafka.source.DRY_S", 1.0)
@@ -140,7 +140,7 @@ def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monk
         assert found == [1, 2]
 
 
-def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypatch):
+def test_slow_processing_is_not_a_stall(broker, topic, monkeypatch):
     """An example is a run that waits for brokers, first or between two events."""
     name, later = topic("events", 1), [0.0]
     fill(broker, name, numbered(100, 1))
@@ -173,7 +173,7 @@ def test_a_process_that_was_suspended_does_not_blame_the_brokers(broker, topic, 
         assert (sum(map(len, source)), source.stalls) == (100, 0)
 
 
-def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
+def test_resuming_at_any_position_keeps_the_order(broker, topic):
     name = topic("events")
     fill(broker, name, [(p, None, b'{"x":1}', (t * 7919) % 1000) for t in range(300) for p in range(3)])
     with opened(broker, name, at_end="stop", batch_size=50) as source:
@@ -193,7 +193,7 @@ def _places(batch):
     return list(zip(batch.origins.columns["partition"], batch.origins.columns["offset"], strict=True))
 
 
-def test_the_unit_of_times_goes_with_the_position(broker, topic):
+def test_the_unit_of_times_is_part_of_the_position(broker, topic):
     name = topic("timed", 1)
     moments = [1_700_000_000.5, 1_700_000_001, 1500, 1_700_000_002_000]
     fill(broker, name, [(0, None, b'{"x":1,"t":%s}' % str(t).encode(), i) for i, t in enumerate(moments)])
@@ -208,7 +208,7 @@ def test_the_unit_of_times_goes_with_the_position(broker, topic):
     assert ["time_unit" in bad.reason for batch in rest for bad in batch.rejected] == [True]
 
 
-def test_the_spelling_of_numbers_in_texts_goes_with_the_position(broker, topic, caplog):
+def test_the_number_format_is_part_of_the_position(broker, topic, caplog):
     name, options = topic("spelled", 1), {"at_end": "stop", "format": "csv", "names": "x,z", "delimiter": ";"}
     fill(broker, name, [(0, None, b"%d,5;1" % i, 1_000 + i) for i in range(300)])
     with opened(broker, name, **options) as source:
@@ -297,7 +297,7 @@ def test_an_empty_topic_ends_at_once_and_a_live_one_is_waited_for(broker, topic)
         assert len(taken(batches, 5)) == 5
 
 
-def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker, topic):
+def test_aborted_events_are_skipped_and_open_transactions_do_not_block(broker, topic):
     from kafka import KafkaProducer
 
     name = topic("events", 2)
@@ -374,7 +374,7 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
         source.acknowledge(source.position)  # no offset
 
 
-def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatch):
+def test_new_partitions_are_read_from_their_beginning(broker, topic, monkeypatch):
     monkeypatch.setattr("connectors.kafka.source.LOOK_S", 0.2)
     name = topic("events", 1)
     fill(broker, name, numbered(3, 1))
@@ -444,7 +444,7 @@ def test_a_topic_made_anew_stops_a_live_run(broker, topic, monkeypatch):
         assert caught.value.reason in ("recreated", "deleted")
 
 
-def test_no_broker_is_said_in_bounded_time():
+def test_an_unreachable_broker_is_reported_in_bounded_time():
     port = starter.free_ports(1)[0]
     with raises(UnreachableError, reason="no answer", named=f"127.0.0.1:{port}/t: no broker responded within 1 s"):
         KafkaSource(servers=f"127.0.0.1:{port}", topic="t", bootstrap_timeout_ms=1000)

@@ -53,7 +53,7 @@ def test_json_values():
     assert got.bad[7].startswith("not JSON")
 
 
-def test_rows_stay_as_they_came_whatever_comes_beside_them():
+def test_rows_do_not_depend_on_other_rows_of_a_batch():
     values = [b'{"b":1,"a":2.5,"y":"U","no":7}', b'{"a":3,"no":8,"b":-1e3}', b'{"b":null,"a":9007199254740993}']
     rows = [{"b": 1, "a": 2.5}, {"a": 3, "b": -1000.0}, {"a": 9007199254740993}]
     for others in ([], [b'{"a":"3","b":true}'], [b'{"b":[]}']):

@@ -244,7 +244,7 @@ def test_the_own_model_is_the_same_with_a_parent():
 
 
 @pytest.mark.parametrize("model", [CPMClassifier(), StreamSVMClassifier(effort="low", budget=5)])
-def test_a_parent_that_does_not_learn_stays_as_it_is(model):
+def test_a_parent_that_does_not_learn_is_unchanged(model):
     for _, event in customers(100, seed=1):
         model.learn_one({"a": event["a"]}, event["label"])
     before = snapshot(model)
@@ -335,7 +335,7 @@ class Slow:
 
 @settings(max_examples=30)
 @given(doings=late_doings(), most=st.integers(1, 4))
-def test_late_labels_teach_what_was_predicted(doings, most):
+def test_late_labels_are_learned_with_the_predicted_features(doings, most):
     """Compare any order of records, with packed states and live keys."""
     keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003, max_waiting=most)
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
@@ -380,7 +380,7 @@ def test_late_labels_with_a_parent_and_a_blend():
     assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}
 
 
-def test_what_waits_is_bounded_and_counted():
+def test_pending_entries_are_bounded_and_counted():
     keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=10, max_waiting=3)
     events = [{"order": i % 6, "a": 1.0, "at": i} for i in range(7)]
     _, state = keyed.step(
@@ -438,7 +438,7 @@ def test_settings_that_do_not_fit(given, parameter):
 
 
 @pytest.mark.parametrize("line", [b"", b"'a'\tnow\t[]", b"'a'\t5", b"'a'\t5\t[]\t"])
-def test_what_waits_in_damaged_bytes_is_refused(line):
+def test_damaged_pending_entries_are_refused(line):
     *others, rest = unseal(KeyedClassifier(CPMClassifier()).step(None, [])[1])
     with raises(KeyStateError, reason="content"):
         KeyedClassifier(CPMClassifier()).step(seal([*others, rest + b"\n" + line]), [])

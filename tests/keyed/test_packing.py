@@ -60,7 +60,7 @@ def packed(learner, n=80, seed=0):
 
 @pytest.mark.filterwarnings("ignore:all 6 columns are in use")
 @pytest.mark.parametrize("name", LEARNERS)
-def test_learner_goes_on_to_the_bit(name):
+def test_a_restored_learner_continues_bit_for_bit(name):
     """A learner that is often packed and unpacked equals one that never is."""
     alone, packer, sections = LEARNERS[name].clone(), Packer(LEARNERS[name]), None
     other = packer.begin()
@@ -145,7 +145,7 @@ def test_damage_is_refused():
         assert caught.value.reason in ("damaged", "foreign")
 
 
-def test_what_is_no_state_is_refused():
+def test_an_invalid_state_is_refused():
     state = seal([b""] * 5)
     with raises(KeyStateError, reason="foreign", named="PK"):
         unseal(b"PK\3\4" + bytes(100))

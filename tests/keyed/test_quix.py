@@ -81,7 +81,7 @@ def topics(topic):
     return [topic(name, partitions=PARTITIONS) for name in ("events", "predictions", "aside")]
 
 
-def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, start):
+def test_a_worker_dies_one_joins_and_one_leaves(broker, topics, start):
     records = list(customers(900, 60, PARTITIONS))
     expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
@@ -106,7 +106,7 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, start):
     assert faults(expected, broker, *topics[1:], "tellers") == []
 
 
-def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(broker, topics, start):
+def test_a_suspended_worker_does_not_repeat_predictions_of_others(broker, topics, start):
     records = list(customers(600, 60, PARTITIONS))
     given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-every", "2s"], Expected(records)
 
@@ -128,7 +128,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
     assert faults(expected, broker, *topics[1:], "frozen") == []
 
 
-def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
+def test_commits_beside_the_transaction_of_a_dead_worker_are_not_missed(broker, topics, tmp_path, run):
     records, flat = nested(list(customers(600, 30, PARTITIONS)))
     given = [*arguments(broker, *topics, "hanging"), "--at-end", "stop"]
     fill(broker, topics[0], records[:350])
@@ -173,7 +173,7 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
     assert len(states(broker, "other")) == 20
 
 
-def test_labels_that_come_later_find_their_events_of_whatever_size(broker, topics, topic, tmp_path, run):
+def test_late_labels_match_events_of_any_size(broker, topics, topic, tmp_path, run):
     labels, keyed = (
         topic("labels", partitions=PARTITIONS),
         KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), join="order"),
@@ -262,9 +262,7 @@ def test_more_partitions_are_noticed_by_all_workers_and_keys_take_their_state_wi
     assert all(worker.starts <= 3 for worker in workers)
 
 
-def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_moved_is_committed(
-    broker, topic, tmp_path, run
-):
+def test_keys_move_repeatedly_with_unread_events_and_a_kill_before_the_commit(broker, topic, tmp_path, run):
     names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
     records = list(customers(480, 24, 2))
     records = records[:120] + spread(records[120:280], 3) + spread(records[280:], 6)
@@ -324,7 +322,7 @@ def test_a_worker_ends_at_the_end_although_brokers_were_away_for_a_moment(monkey
         assert stopped.wait(20)
 
 
-def test_the_lag_after_a_start_is_from_what_is_committed():
+def test_the_lag_after_a_start_is_that_of_committed_offsets():
     class Consumer:
         def assignment(self):
             return [TopicPartition("events", 0)]
@@ -393,7 +391,7 @@ def test_key_and_time_may_be_nested():
 
 
 @pytest.mark.parametrize("label", ["", LABEL])
-def test_a_label_that_no_event_has_is_told_once(handler, caplog, label):
+def test_a_label_that_no_event_has_is_reported_once(handler, caplog, label):
     taken = handler[0](SimpleNamespace(step=lambda *_: {"prediction": None, "score": 0.0}))
     for i in range(1100):
         event = {FIELD: "c1", "x": 1.0} | ({label: "a"} if label and i == 999 else {})
@@ -404,7 +402,7 @@ def test_a_label_that_no_event_has_is_told_once(handler, caplog, label):
 
 
 @pytest.mark.parametrize(("field", "n"), [(FIELD, 0), ("misspelt", 1)])
-def test_a_field_that_no_first_event_has_is_told(caplog, field, n):
+def test_a_field_that_no_first_event_has_is_reported(caplog, field, n):
     first = [SimpleNamespace(value=lambda: b'{"%s": "c1"}' % FIELD.encode(), key=lambda: b"c1")] * 2
     check_first_events(Stream("events", field), KeyedClassifier(CPMClassifier(), label=LABEL), first)
     assert len(caplog.records) == n
@@ -487,7 +485,7 @@ WITH_KEY = {"security_protocol": "SSL", "ssl_cafile": "{certificate}", "ssl_cert
         ("tls", WITH_KEY | {"ssl_keyfile": "{locked}", "ssl_password": "hunter5"}),
     ],
 )
-def test_what_the_engine_calls_the_options_of_a_url(listeners, topic, tmp_path, listener, options):
+def test_options_of_a_url_have_the_names_of_the_engine(listeners, topic, tmp_path, listener, options):
     given, locked = ["openssl", "rsa", "-aes256", "-passout", "pass:hunter5"], tmp_path / "locked.key"
     subprocess.run([*given, "-in", listeners.key, "-out", locked], check=True, capture_output=True)
     files = {"certificate": listeners.certificate, "key": listeners.key, "locked": locked}
@@ -498,7 +496,7 @@ def test_what_the_engine_calls_the_options_of_a_url(listeners, topic, tmp_path, 
     assert partitions(app, topic("events", partitions=2)) == 2
 
 
-def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path):
+def test_memory_of_partitions_and_prefetched_events_is_bounded(tmp_path):
     app = Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None)
     options, mib = app.config.rocksdb_options, 1024 * 1024
     assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # per partition
@@ -508,7 +506,7 @@ def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path
 
 
 @pytest.mark.parametrize("replaced", [SystemError, PartitionAssignmentError])
-def test_what_goes_wrong_while_partitions_move_is_said(replaced, monkeypatch, tmp_path):
+def test_errors_during_a_rebalance_are_reported(replaced, monkeypatch, tmp_path):
     """The messages of client and engine only say that there was an error."""
 
     def fail(*_):
@@ -541,13 +539,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, tmp_path):
+def test_inconsistent_settings_are_refused_before_any_request(given, tmp_path):
     done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert REFUSED[given] in done.stderr
 
 
-def test_what_is_missing_for_now_is_told_from_what_is_wrong(tmp_path, monkeypatch):
+def test_temporary_errors_are_distinguished_from_permanent_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(topics_module, "ANSWER_S", 0.5)
     given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
     done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given, cwd=tmp_path)

@@ -202,7 +202,7 @@ def of_a_square(X):
 
 
 @pytest.mark.parametrize(("change", "columns"), [(of_three, (0, 1, 2)), (of_a_square, (0, 1))])
-def test_relations_are_compared_although_every_column_and_correlation_stays(change, columns):
+def test_relations_are_compared_beyond_columns_and_correlations(change, columns):
     rng, monitor = np.random.default_rng(0), FeatureMonitor(reference=2048)
     monitor.learn_many(rng.normal(size=(4096, 4)))
     restored = FeatureMonitor.from_state(*monitor.state())
@@ -236,7 +236,7 @@ def test_a_random_walk_is_dependent_and_raises_no_alarms_of_values():
     assert [alarm.kind for alarm in monitor.alarms] == ["missing"]
 
 
-def test_what_only_counts_up_or_is_a_date_is_dependent_even_in_the_smallest_reference():
+def test_counters_and_dates_are_dependent_even_in_the_smallest_reference():
     i = np.arange(8192)
     days = np.datetime_as_string(np.datetime64("2026-01-01") + i // 300)
     slow = 20.0 + 8.0 * np.sin(i / 1400.0)
@@ -372,7 +372,7 @@ def test_a_wrong_parameter_is_refused(parameter, value):
 
 
 @pytest.mark.parametrize("rows", [[1, 2], "abc", np.zeros(3), {"a": [1.0], "b": [1.0, 2.0]}, [{math.nan: 1.0}] * 64])
-def test_what_are_no_events_is_refused(rows):
+def test_other_types_than_events_are_refused(rows):
     with pytest.raises((TypeError, ValueError)):
         FeatureMonitor().learn_many(rows)
 
@@ -410,7 +410,7 @@ def test_values_in_a_column_that_was_empty_raise_one_alarm(values, tmp_path):
         assert alarm.after.keys() == {"missing"}
 
 
-def test_a_column_whose_values_come_late_in_the_reference_learns_from_the_next_events():
+def test_a_column_with_late_first_values_learns_from_the_next_events():
     monitor = FeatureMonitor(reference=512, columns=["size"])
     monitor.learn_many({"size": np.where(np.arange(2048) < 400, np.nan, np.arange(2048.0) % 7)})
     [state] = monitor.columns()

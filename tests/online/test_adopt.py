@@ -105,7 +105,7 @@ def test_an_adopted_linear_model_survives_a_row_out_of_all_bounds(row):
     assert np.mean(model.predict_many(X) == solved.predict(X)) > 0.98
 
 
-def test_what_learns_on_without_scaling_is_a_model_of_rows_as_they_are(fitted_board, tmp_path):
+def test_a_learner_without_scaling_adopts_a_model_of_unscaled_rows(fitted_board, tmp_path):
     scale, shift = [1.0, 300.0], [5.0, -50.0]
     X, y = board(scale, shift)
     kernel, linear = BSGDClassifier(scaling="none"), CPMClassifier(n_faces=1, scaling="none")
@@ -141,7 +141,7 @@ def test_a_learners_own_statistics_are_used_where_it_has_learned():
 
 
 @pytest.mark.parametrize("make", [BSGDClassifier, lambda scaling: CPMClassifier(n_faces=1, scaling=scaling)])
-def test_what_is_not_ranked_is_not_adopted_by_ranks(make):
+def test_a_model_without_ranks_is_not_adopted_with_ranks(make):
     X, y = line(1.0, 0.0, 300)
     expansion = KernelExpansion(
         ["a", "b"], X[:5], np.ones((2, 5)), np.zeros(2), 1.0, np.ones(3), Scaler.identity([0, 1, 2])
@@ -178,7 +178,7 @@ def test_mapping_is_exact():
         np.testing.assert_allclose(scaled.scaled_by(identity).decision_function(X), expected, atol=1e-12)
 
 
-def test_vectors_of_an_adopted_model_are_told_in_the_units_of_the_stream():
+def test_vectors_of_an_adopted_model_have_the_units_of_the_stream():
     """Relevances beyond the range of the learned metric are units of the columns."""
     X = np.random.default_rng(0).normal(size=(5, 2))
     relevance = np.array([1.0, 1e-8])

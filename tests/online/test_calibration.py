@@ -66,7 +66,7 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
 
 
 @pytest.mark.parametrize("n_classes", [2, N])
-def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
+def test_learning_from_a_softmax_equals_learning_from_its_probabilities(n_classes):
     rng, one, other = np.random.default_rng(2), fresh(2.0, 0.5), fresh(2.0, 0.5)
     used = []
     for i in range(100):

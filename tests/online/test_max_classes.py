@@ -35,7 +35,7 @@ def test_a_class_too_many_is_refused_with_its_label_and_the_option(name):
 
 
 @pytest.mark.parametrize("name", ["cpm", "blend"])
-def test_what_is_refused_changes_nothing_and_the_first_classes_win(name):
+def test_refused_labels_change_nothing_and_the_first_classes_remain(name):
     labels = [f"{i % 7}" for i in range(40)]
     single, rows = MAKERS[name](max_classes=5), MAKERS[name](max_classes=5)
     for x, label in zip(ROWS, labels, strict=True):

@@ -72,7 +72,7 @@ KEPT = [
 
 @pytest.mark.parametrize("make", KEPT)
 @pytest.mark.filterwarnings("ignore:all . columns:RuntimeWarning")
-def test_what_is_kept_continues_bit_for_bit(make, tmp_path):
+def test_a_saved_learner_continues_bit_for_bit(make, tmp_path):
     X, y = blobs(200, 4)
     X[np.random.default_rng(3).random(X.shape) < 0.2] = NAN
     events = [x | {"color": "pqr"[i % 3]} for i, x in enumerate(dicts(X))]
@@ -280,7 +280,7 @@ def test_a_label_that_looks_like_an_identifier_is_warned_of_once(caplog):
     assert [record.getMessage() for record in caplog.records] == [notice] * 3
 
 
-def test_many_classes_that_come_again_are_no_identifiers(caplog):
+def test_many_recurring_classes_are_not_identifiers(caplog):
     model = CPMClassifier(n_faces=1)
     model.learn_many(np.zeros((1500, 1)), [i // 3 % 250 for i in range(1500)])
     assert len(model.classes_) == 250
@@ -321,7 +321,7 @@ def test_a_batch_run_without_learning_is_predicting(make):
     ],
     ids=lambda y: f"{type(y).__module__.split('.')[0]} {getattr(y, 'dtype', type(y).__name__)}",
 )
-def test_labels_come_in_any_series_and_the_missing_are_only_predicted(y):
+def test_labels_have_any_container_and_missing_ones_are_only_predicted(y):
     X = np.array([[0.0], [1.0], [1.0], [0.0]])
     expected = CPMClassifier()
     expected.learn_many(X[[0, 1, 3]], [1, 0, 1])
@@ -476,7 +476,7 @@ def test_parameters_are_refused_by_name(make, params, error, parameter):
 # River -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_check_of_river_for_mini_batch_classifiers_is_there():
+def test_all_checks_of_river_for_mini_batch_classifiers_are_run():
     """River omits some silently if pandas or scikit-learn is not installed."""
     assert importlib.util.find_spec("pandas")
     assert importlib.util.find_spec("sklearn")

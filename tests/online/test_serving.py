@@ -129,7 +129,7 @@ def test_many_threads_get_their_own_answers(kind):
 
 
 @pytest.mark.parametrize("kind", LEARNERS)
-def test_who_is_asked_meanwhile_learns_the_same(kind):
+def test_concurrent_predictions_do_not_change_learning(kind):
     """New columns, categories and classes move the memory during predictions."""
     stream, asked = events(240, seed=2), events(30, seed=3)
     for i, x in enumerate(stream):
@@ -175,7 +175,7 @@ def test_plain_events_learned_by_one_thread_are_as_learned_alone():
     assert served.predict_many(asked).tolist() == alone.predict_many(asked).tolist()
 
 
-def test_labels_that_come_by_key_from_several_threads_are_all_learned():
+def test_labels_by_key_from_several_threads_are_all_learned():
     model, stream = DelayedClassifier(CPMClassifier()), events(160, seed=5)
 
     def serve(thread: int) -> None:

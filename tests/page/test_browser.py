@@ -243,7 +243,7 @@ def test_labels_of_the_axis_are_whole(page, axis):
     assert page.execute_script(f"{pen} return pen.measureText({longest}).width") <= 88
 
 
-def test_marks_of_logarithmic_axes_come_to_an_end(page):
+def test_ticks_of_logarithmic_axes_are_finite(page):
     assert page.execute_script("return decades(.09999, .6)") == [0.1, 0.2, 0.5]
     assert page.execute_script("return decades(.0123, 140)") == [0.1, 1, 10, 100]
     assert page.execute_script("return decades(1.2, 1.9)") == [1.5]
@@ -387,7 +387,7 @@ def test_four_pages_beside_the_run(page, run, stream):
     wait_for(lambda: run.state()["events"] + run.state()["rejected"] == stream.n, "the run goes on")
 
 
-def test_the_end_is_said(browser, run, stream):
+def test_the_end_is_shown(browser, run, stream):
     browser.get(run.url)
     wait_for(lambda: shown(browser, "#status-text") == "running", "the page")
     by(browser, "by events")

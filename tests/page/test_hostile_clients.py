@@ -85,7 +85,7 @@ class TestRequests:
             assert get(server.port, "/small")[:2] == (200, b"small")
         assert is_closed(hostile[0])  # the oldest connections were closed for the others
 
-    def test_a_request_that_comes_byte_by_byte_is_given_up(self, server, connect, monkeypatch):
+    def test_a_slow_request_is_closed(self, server, connect, monkeypatch):
         monkeypatch.setattr(web, "HEAD_S", 0.3)
         slow = connect(server.port, b"GET / HTTP/1.1\r\n")
         with contextlib.suppress(ConnectionError):
@@ -94,7 +94,7 @@ class TestRequests:
                 time.sleep(0.05)
             pytest.fail("it is waited for")
 
-    def test_what_is_no_request_is_answered_and_closed(self, server, connect):
+    def test_an_invalid_request_is_answered_and_closed(self, server, connect):
         for said, status in (
             (b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % bytes(40_000), 431),
             (b"GET / HTTP/1.1\r\n%s\r\n" % (b"a: b\r\n" * 101), 431),

@@ -146,7 +146,7 @@ def test_pages_of_others_may_not_ask(shared):
     assert get(shared.port, "/", {"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link that a user follows
 
 
-def test_figures_need_the_token_where_there_is_one():
+def test_figures_need_the_token_if_there_is_one():
     with serving(TOKEN) as server:
         for path in ("/state.json", "/series.json", "/events", "/metrics", "/event.json?id=4"):
             for wrong in ({}, {"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer "}, {"Cookie": TOKEN}):
@@ -166,7 +166,7 @@ def test_tokens_that_are_none(token):
         pass
 
 
-def test_beyond_the_machine_there_has_to_be_a_token():
+def test_other_machines_require_a_token():
     with raises(SetupError, reason="no token", named="STREAMSVM_PAGE_TOKEN"), serving(place="0.0.0.0:0"):
         pass
     with serving(TOKEN, "0.0.0.0:0") as server:
@@ -181,7 +181,7 @@ def test_places_that_are_none(place):
         pass
 
 
-def test_a_port_that_is_taken(shared):
+def test_a_port_in_use(shared):
     with raises(SetupError, reason="listen", option="--page"), serving(place=str(shared.port)):
         pass
 
@@ -202,7 +202,7 @@ def heard(connection: socket.socket, what: bytes) -> bytes:
     return found
 
 
-def test_viewers_follow_and_are_told_the_end(server):
+def test_viewers_receive_updates_and_the_end(server):
     viewers = [follow(server.port) for _ in range(3)]
     for viewer in viewers:
         heard(viewer, b'data: {"events":1}\n\n')
@@ -223,7 +223,7 @@ def test_a_sign_of_life(server, monkeypatch):
         heard(viewer, b": here\n\n: here\n\n")
 
 
-def test_there_are_so_many_viewers_and_no_more(server, monkeypatch):
+def test_the_number_of_viewers_is_bounded(server, monkeypatch):
     monkeypatch.setattr(web, "MOST_VIEWERS", 2)
     viewers = [follow(server.port) for _ in range(2)]
     for viewer in viewers:

@@ -80,7 +80,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path):
     assert set(threading.enumerate()) - before == set()
 
 
-def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path, caplog):
+def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"what is this")
     view = CheckpointView(tmp_path)
     view.look()
@@ -153,7 +153,7 @@ KAFKA = "kafka://127.0.0.1:1/nobody-answers"
 
 
 @pytest.mark.parametrize("option", ["--page=", "--set=metrics-port="])
-def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(refused, option):
+def test_a_port_in_use_is_refused_before_any_request(refused, option):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = refused("run", KAFKA, "--label", "y", f"{option}{taken.getsockname()[1]}")
     assert "cannot listen there" in said

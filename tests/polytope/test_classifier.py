@@ -77,7 +77,7 @@ def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
 # Accuracy ---------------------------------------------------------------------------------------------------------
 
 
-def test_several_faces_learn_what_one_cannot():
+def test_several_faces_learn_more_than_one():
     rng = np.random.default_rng(11)
     X = rng.uniform(-1, 1, size=(20_000, 2))
     y = np.hypot(X[:, 0], X[:, 1]) < 0.7

@@ -199,7 +199,7 @@ AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 480}
     ],
     ids=str,
 )
-def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
+def test_a_loaded_learner_continues(tmp_path, solver, at):
     at = AT[at]
     X, y = events(600)
     whole, saved = cheap(solver, **TWICE), cheap(solver, **TWICE)
@@ -214,7 +214,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
         assert_same_refits(whole, again)
 
 
-def test_what_the_learner_knows_is_taken_along():
+def test_the_state_of_the_given_learner_is_kept():
     X, y = events(800)
     alone = CPMClassifier()
     alone.learn_many(X[:500], y[:500])
@@ -304,7 +304,7 @@ def vars_of(model: Any) -> list[Rows]:
 
 
 @each_choice(("name", SOLVERS), ("n_classes", [2, 3]))
-def test_a_member_says_what_its_model_does(name, n_classes):
+def test_a_member_predicts_like_its_model(name, n_classes):
     X, labels = events(700)
     X[1::7, 1] = np.nan
     codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows other labels
@@ -442,7 +442,7 @@ def test_a_model_that_is_wrong_changes_nothing(learner):
 
 
 @pytest.mark.parametrize("max_members", [6, 1])
-def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it(max_members):
+def test_a_returning_concept_is_predicted_by_its_earlier_model(max_members):
     rng = np.random.default_rng(0)
     X, centres = rng.normal(size=(3_600, 6)), rng.normal(size=(2, 12, 6))
     nearest = [((X[:, None] - centre) ** 2).sum(axis=2).argmin(axis=1) % 3 for centre in centres]
@@ -529,7 +529,7 @@ def test_a_window_of_one_class_is_skipped_without_a_warning(solver, caplog):
     assert model.predict_one(dicts(X[:1])[0]) == 1
 
 
-def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
+def test_a_failing_model_does_not_vote(caplog):
     X, y = hidden(600)
     looped, in_batches = (cheap(Moody(), trigger=Every(200), delay=64) for _ in range(2))
     with caplog.at_level(logging.WARNING):
@@ -611,7 +611,7 @@ def test_a_window_too_wide_for_a_matrix_is_refused(name):
         solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
 
 
-def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them(caplog):
+def test_an_estimator_predicts_wide_rows_in_the_form_of_its_fit(caplog):
     X, y = hidden(400)
     rows = [{0: row[0], 1 + i % 300: 1.0} for i, row in enumerate(X.tolist())]
     model = cheap(Sparse(), trigger=Every(300), delay=64)
@@ -685,7 +685,7 @@ def test_settings_that_cannot_be_are_refused(settings, parameter):
 # The end of the process -----------------------------------------------------------------------------------------------
 
 
-def test_a_solver_that_takes_too_long_is_given_up_and_holds_nobody_up():
+def test_a_slow_solver_is_abandoned_and_delays_nothing():
     wait_for_earlier_jobs()
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), timeout=0.01)
@@ -699,7 +699,7 @@ def test_a_solver_that_takes_too_long_is_given_up_and_holds_nobody_up():
     assert not any(worker.is_alive for worker in jobs._workers)
 
 
-def test_what_a_model_that_is_gone_had_begun_holds_nobody_up(monkeypatch):
+def test_refits_of_a_discarded_model_delay_nothing(monkeypatch):
     monkeypatch.setattr(jobs.JobHandle, "__del__", GIVE_UP)
     for worker in jobs._workers:  # it may still solve what an earlier test had begun
         worker.end()

@@ -185,7 +185,7 @@ def test_a_solver_of_the_program_is_found_in_it_and_beside_it(killed):
 
 
 @pytest.mark.slow
-def test_a_child_process_solves_anew_what_is_under_way(killed):
+def test_a_child_process_restarts_running_refits(killed):
     assert killed[1:3] == ["equal in a child: True True", "outcomes in a child: votes votes"]
 
 
@@ -196,7 +196,7 @@ def test_where_no_process_can_be_started_a_thread_finds_the_same(killed):
 
 
 @pytest.mark.slow
-def test_an_archive_needs_no_import_of_what_it_holds(killed, exited):
+def test_an_archive_is_read_without_imports(killed, exited):
     assert exited == [killed[3], "loaded: RefitClassifier"]
 
 
@@ -213,7 +213,7 @@ def test_a_solver_ends_by_itself_when_the_program_is_killed(killed, folder):
 
 
 @pytest.mark.slow
-def test_when_the_program_exits_a_thread_comes_to_its_end_and_a_process_is_ended(exited, folder):
+def test_at_exit_a_thread_finishes_and_a_process_is_ended(exited, folder):
     assert (folder / "ended False" / "done").exists()  # otherwise compiled code is unloaded while in use
     assert not is_there(int((folder / "ended True" / "begun").read_text()))
 

@@ -24,7 +24,7 @@ def test_river():
     check_with_river(RefitClassifier(CPMClassifier(n_faces=2), "newton", **SMALL))
 
 
-def test_without_refits_the_classifier_is_what_it_was():
+def test_without_refits_the_classifier_is_unchanged():
     model = StreamSVMClassifier(effort="low", refit=None)
     assert type(model) is StreamSVMClassifier
     assert type(model.clone()) is StreamSVMClassifier
@@ -55,7 +55,7 @@ def test_an_archive_of_a_classifier_cannot_say_that_it_has_refits():
 
 
 @pytest.mark.parametrize("module", ["sklearn", "threadpoolctl"])
-def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, module):
+def test_without_scikit_learn_the_missing_package_is_named_at_once(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with raises(ImportError, named="streamsvm[batch]"):
         RefitClassifier(CPMClassifier(), "newton")

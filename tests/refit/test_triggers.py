@@ -66,7 +66,7 @@ def refits(trigger, times, errors=None, **options):
     return [at for at, _ in found]
 
 
-def test_every_so_many_events():
+def test_a_refit_is_due_every_n_events():
     assert refits(Every(3), np.zeros(10)) == [3, 6, 9]
     assert refits(Every(1), np.zeros(3)) == [1, 2, 3]
 
@@ -149,7 +149,7 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
     assert warm[0][0] > 20
 
 
-def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
+def test_a_detector_is_reset_after_a_number_of_events(monkeypatch):
     each_100th, never = OnDrift(EACH_100TH), OnDrift(drift.NoDrift())
     monkeypatch.setattr(detectors, "RENEWED_AFTER", 60)
     assert happenings(each_100th, np.zeros(1000)) == []
@@ -178,7 +178,7 @@ def test_the_first_of_several_fires_and_all_intervals_begin_anew():
     assert refits(Every(10), np.zeros(25), asked=[4]) == [5, 15, 25]
 
 
-def test_gathering_goes_on_through_refits():
+def test_collecting_continues_during_refits():
     found = happenings(FirstOf(OnDrift(EACH_100TH, gather=60), Every(35)), np.zeros(195))
     assert found == [(35, "refit"), (70, "refit"), (100, "cut"), (135, "refit"), (160, "refit"), (195, "refit")]
 
@@ -211,7 +211,7 @@ TRIGGERS = [
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
 @settings(max_examples=8)
 @given(data=st.data())
-def test_neither_cuts_nor_saving_change_what_happens(trigger, data):
+def test_batches_and_saving_do_not_change_triggers(trigger, data):
     n = data.draw(st.integers(0, 100))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     times = np.cumsum(rng.integers(-1, 3, n)).astype(float)
@@ -374,7 +374,7 @@ def test_triggers_from_text(text, trigger):
         ("alarm:-1", "`gather`"),
     ],
 )
-def test_other_text_is_refused_by_what_may_be_given(text, named):
+def test_other_text_is_refused_with_the_accepted_values(text, named):
     with raises(ValueError, named=named) as caught:
         trigger_of(text)
     assert '"growing[:FIRST[:FACTOR[:MOST]]]"' in str(caught.value)

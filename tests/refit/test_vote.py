@@ -122,7 +122,7 @@ def test_a_new_model_replaces_the_one_of_least_recent_weight():
     assert state.members.weight[least] == pytest.approx(kernels.FIRST_WEIGHT)
 
 
-def test_models_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
+def test_similar_models_that_are_slightly_worse_do_not_outvote_the_learner():
     assert np.mean([lost_to_models_that_are_alike(seed) for seed in range(3)]) < 0.0015
 
 

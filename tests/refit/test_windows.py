@@ -137,7 +137,7 @@ class Kept:
     cuts=st.lists(st.integers(0, 120), max_size=8),
 )
 @settings(max_examples=6)
-def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
+def test_a_window_equals_a_list(kind, seed, form, cuts):
     events, kept, memory = stream(seed, form=form), Kept(kind), kind.begin()
     edges = [0, *sorted(cuts), len(events)]
     for start, end in pairwise(edges):
@@ -148,7 +148,7 @@ def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
     assert memory.n_taken == kept.n_taken
 
 
-def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
+def test_a_detector_is_reset_after_a_number_of_errors(monkeypatch):
     monkeypatch.setattr(windows, "MOST_ERRORS", 1_000)
     events = [(np.arange(1), np.zeros(1), 0, 1.0, math.nan, float(i >= 1_500)) for i in range(2_000)]
     memory, resumed = Adaptive().begin(), Adaptive().begin()
@@ -176,7 +176,7 @@ def test_time_that_runs_far_ahead_empties_a_window_once():
     np.testing.assert_array_equal(memory.snapshot().times, [1e12] * 4)
 
 
-def test_only_what_came_with_the_last_events_stays_on_demand():
+def test_requests_keep_only_the_last_events():
     for kind in KINDS:
         memory = feed(kind.begin(), stream(1))
         before = memory.snapshot().numbers
@@ -189,7 +189,7 @@ def test_only_what_came_with_the_last_events_stays_on_demand():
 
 
 @each_choice(("kind", KINDS), ("form", ["dense", "sparse", "mixed"]))
-def test_what_was_held_stays_whatever_comes_later(kind, form):
+def test_snapshots_of_a_window_do_not_change(kind, form):
     events = stream(0, n=600, form=form)
     memory, kept = kind.begin(), []
     for i in range(0, 600, 100):
@@ -282,7 +282,7 @@ def test_a_row_larger_than_the_memory_is_alone_in_its_window():
 @every_kind
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, 120))
 @settings(max_examples=4)
-def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, cut):
+def test_a_saved_window_continues_unchanged(kind, seed, cut):
     events = stream(seed)
     begun, resumed, whole = kind.begin(), kind.begin(), feed(kind.begin(), events)
     feed(begun, events[:cut])

@@ -75,7 +75,7 @@ def test_another_kind_of_code_is_warned_of(tmp_path, caplog, monkeypatch, code, 
     assert len(caplog.records) == n_warnings
 
 
-def test_a_fresh_run_discards_what_was_there_and_nothing_else(tmp_path):
+def test_a_fresh_run_discards_only_the_earlier_state(tmp_path):
     pieces = [f"{'0' * 16}-{n}.safetensors" for n in range(3)]
     with Checkpoint(tmp_path) as checkpoint:
         checkpoint.write(snapshot())

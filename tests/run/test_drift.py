@@ -65,7 +65,7 @@ def test_stationary_streams_have_no_drops():
     assert sum(run_of(rng.random(20_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
 
 
-def test_errors_that_come_in_bursts_are_no_drops():
+def test_bursts_of_errors_are_not_drops():
     rng = np.random.default_rng(6)
     assert sum(run_of(in_bursts(rng, 20_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
 

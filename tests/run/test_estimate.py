@@ -36,7 +36,7 @@ def test_the_truth_is_within_the_error_however_much_probabilities_promise(power)
     assert np.mean(np.abs(estimated - truth)[settled] <= error[settled]) >= 0.9
 
 
-def test_a_fall_of_accuracy_is_told_before_its_first_label():
+def test_a_drop_of_accuracy_is_reported_before_its_first_label():
     rng = np.random.default_rng(2)
     scores = np.where(np.arange(N) < N / 2, rng.uniform(0.8, 1.0, N), rng.uniform(0.5, 0.7, N))
     right = rng.random(N) < scores**1.5
@@ -46,7 +46,7 @@ def test_a_fall_of_accuracy_is_told_before_its_first_label():
     assert after < before - 0.15
 
 
-def test_a_change_of_features_lowers_the_estimate_until_labels_of_later_events_come():
+def test_changed_features_lower_the_estimate_until_later_labels():
     rng, nothing = np.random.default_rng(3), np.zeros(0)
     estimate, scores, before = Estimate(window=1_000), rng.uniform(0.8, 1.0, 1_000), np.zeros(1_000, np.int64)
     estimate.follow(scores, scores, rng.random(1_000) < scores, before)

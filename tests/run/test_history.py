@@ -60,7 +60,7 @@ def test_samples_are_few_and_span_the_stream(every, n):
     assert history.at[-1] >= n - 2 * max(gaps)
 
 
-def test_what_mattered_once_is_chosen_and_its_turn_is_seen():
+def test_formerly_relevant_features_are_chosen_and_shown():
     history = turning(20_000, 100)
     names, values = history.relevance(2)
     assert names == ["b", "a"]  # as in the last sample
@@ -115,7 +115,7 @@ def blend() -> Report:
     return demo(StreamSVMClassifier(effort="low", budget=20), 1500)
 
 
-def test_the_report_says_who_leads_and_what_matters(blend):
+def test_the_report_names_leaders_and_relevant_features(blend):
     report, model = blend, StreamSVMClassifier(effort="low", budget=20)
     for batch in islice(open_source("synthetic:demo?batch_size=500"), 3):
         model.run_batch(batch.rows(), batch.labels)
@@ -174,7 +174,7 @@ def clockwork(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return run(StreamSVMClassifier(effort="low", budget=20), open_source(str(path), label="label"), **decided)
 
 
-def test_what_label_autocorrelation_gave_stands_beside_the_leader(clockwork):
+def test_the_effect_of_label_autocorrelation_is_beside_the_leader(clockwork):
     report, model = clockwork, clockwork.learner.model
     assert report.metrics.accuracy > 0.9 > 2 * model.leaders()[0]["accuracy"]
     figures = json.loads(json.dumps(summary(report)))
@@ -250,7 +250,7 @@ class Knowing:
         return {"weight": self.weight}
 
 
-def test_changes_are_told_in_words_also_after_a_resumption():
+def test_changes_are_described_also_after_resuming():
     model, history = Knowing(), History()
     history.take(model, 250, 250, ["up", "down"], [200, 50])
     assert history.changes(0) == []
@@ -270,7 +270,7 @@ def test_changes_are_told_in_words_also_after_a_resumption():
     assert history.changes(0) == history.changes(250) != []
 
 
-def test_values_that_moved_are_told_also_after_a_resumption():
+def test_changed_values_are_reported_also_after_resuming():
     rng, history, model = np.random.default_rng(0), History(), CPMClassifier()
     for i in range(4):
         X = rng.normal(size=(250, 2)) + (np.array([0.0, 3.0]) if i >= 2 else 0.0)

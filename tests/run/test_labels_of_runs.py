@@ -42,7 +42,7 @@ def test_labels_that_differ_in_writing_alone_are_reported_once(model, twins, cap
         ("a b", "n1 n2 n3 n4", "the label 'n1' is not a class of the model ('a', 'b'), which does not learn"),
     ],
 )
-def test_labels_that_a_model_which_does_not_learn_has_not_are_told(learned, given, said, capsys):
+def test_unknown_labels_are_reported_for_a_model_that_does_not_learn(learned, given, said, capsys):
     for name, labels in (("a.csv", learned.split()), ("b.csv", given.split())):
         Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(200)))
     assert summary("a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm")["notices"] == []
@@ -60,7 +60,7 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(learned, give
     assert summary("unlabelled.csv", *run[1:], command="predict")["notices"] == []
 
 
-def test_labels_that_are_measured_are_told_however_late_they_vary(capsys):
+def test_fractional_labels_are_reported_at_any_time(capsys):
     labels = ["0.25"] * 1100 + [f"{i * 37 % 300 + 0.5:.2f}" for i in range(400)]
     Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(labels)))
     (notice,) = summary("in.csv", "--label", "y", "--model", "cpm")["notices"]
@@ -96,7 +96,7 @@ SECONDS = ["--set", "time-unit=s"]
     ),
     ("n", [50, 1100]),
 )
-def test_keys_that_never_match_are_told_with_an_example_of_each_side(of_event, of_label, examples, n, capsys):
+def test_keys_that_never_match_are_reported_with_an_example_of_each_side(of_event, of_label, examples, n, capsys):
     asked = write_late(((of_event(i), i) for i in range(n)), ((of_label(i), i + 5) for i in range(n)))
     [notice] = summary(*asked, *SECONDS)["notices"]
     assert all(example in notice for example in examples)
@@ -127,7 +127,7 @@ H, NOW = 3600, 1_700_000_000
     ),
     ("n", [60, 1100]),
 )
-def test_times_that_keep_labels_from_their_events_are_told(delay, parts, n, capsys):
+def test_times_that_prevent_matches_are_reported(delay, parts, n, capsys):
     if delay is None:
         asked = write_late(((i, 1e6 + i) for i in range(n)), ((i, 1e9 + 1000 * i) for i in range(n))) + SECONDS
     else:
@@ -143,13 +143,13 @@ def test_times_that_keep_labels_from_their_events_are_told(delay, parts, n, caps
 
 
 @pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
-def test_labels_whose_times_are_before_those_of_their_events_are_told(early, is_told):
+def test_labels_with_earlier_times_than_their_events_are_reported(early, is_told):
     notices = summary(*write_late(((i, NOW + i) for i in range(600)), ((i, NOW + i - early) for i in range(600))))
     told = "labels are 2:00:00 before their events (median), and are learned immediately, as if they were on time"
     assert [notice.startswith(told) for notice in notices["notices"]] == [True] * is_told
 
 
-def test_labels_that_are_dated_by_the_day_are_told():
+def test_labels_dated_by_the_day_are_reported():
     times = [NOW + 300 * i for i in range(600)]
     asked = write_late(enumerate(times), ((i, t // 86400 * 86400) for i, t in enumerate(times)))
     for more in ([], ["--label-timeout", "1h"]):
@@ -157,7 +157,7 @@ def test_labels_that_are_dated_by_the_day_are_told():
         assert "but the times of labels are whole days: include the hour" in notice
 
 
-def test_labels_that_mostly_come_in_time_are_no_mistake():
+def test_labels_mostly_in_time_are_not_reported():
     labels = sorted((NOW + i + (60 if i % 2 == 0 else 9000), i) for i in range(600))
     asked = write_late(((i, NOW + i) for i in range(600)), ((i, t) for t, i in labels))
     assert summary(*asked, "--label-timeout", "1h")["notices"] == []

@@ -33,7 +33,7 @@ def write(folder: Path, *, delays: Any = 1, lost: float = 0.0, sites: int = 0, n
     write_joined(folder, X[:n], y[:n], np.where(is_lost, np.nan, delays), sites)
 
 
-def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path, streamsvm):
+def test_expired_events_are_learned_with_the_timeout_class(tmp_path, streamsvm):
     X, y = events()
     rows = [{"id": f"k{i}", "t": i * STEP_MS} | dict(zip("abcd", X[i].tolist(), strict=True)) for i in range(500)]
     labels = [{"id": f"k{i}", "t": i * STEP_MS + 1, "y": True} for i in range(500) if i % 3 and y[i] == "up"]
@@ -72,7 +72,7 @@ JOIN = ("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", 
     ],
     ids=["cpm", "blend"],
 )
-def test_labels_without_delay_give_what_labels_in_events_give(tmp_path, streamsvm, options):
+def test_labels_without_delay_equal_labels_in_events(tmp_path, streamsvm, options):
     write(tmp_path, sites=3)
     most = ("--max-events", 600, "--model", *options)
     whole = ("both.csv", "--set", "key=id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
@@ -88,7 +88,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(tmp_path, streamsv
 
 
 @pytest.mark.parametrize("delay", [1, 100])
-def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path, streamsvm, delay):
+def test_a_delay_equals_the_evaluation_of_river(tmp_path, streamsvm, delay):
     n = 400
     write(tmp_path, delays=delay * STEP_MS - 1, n=n)
     streamsvm("run", *JOIN, "--model", "cpm", "--summary", "late.json")
@@ -239,7 +239,7 @@ def test_killed_and_resumed(tmp_path):
     assert results(broken) == whole
 
 
-def test_errors_say_what_waits_on_disk(tmp_path):
+def test_errors_mention_pending_events_on_disk(tmp_path):
     n = 40_000  # more than a segment
     (tmp_path / "events.csv").write_text("id,t,a\n" + "".join(f"{i},{i},{i % 7}\n" for i in range(n)))
     (tmp_path / "labels.csv").write_text(f"id,t,y\n0,{n},up\n")
@@ -256,7 +256,7 @@ def test_errors_say_what_waits_on_disk(tmp_path):
     assert (lost.returncode, "cannot resume from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
 
 
-def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path, streamsvm):
+def test_labels_are_requested_once_within_a_budget_also_when_resumed(tmp_path, streamsvm):
     write(tmp_path, delays=1000, sites=3)
     (tmp_path / "waiting").mkdir()
     asking = ("--model", "cpm", "--set", "label-budget=0.1", "--set", "pending-dir=waiting", "--summary", "late.json")

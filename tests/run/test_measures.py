@@ -107,7 +107,7 @@ def test_more_classes_than_are_ranked_are_not():
     assert again.n_classes == 9
 
 
-def test_events_without_probabilities_count_for_nothing_but_what_is_known():
+def test_events_without_probabilities_count_only_for_known_measures():
     measures = Measures()
     measures.add(np.array([0, 1]), np.array([0, 0]), np.array([np.nan, 0.8]))
     assert math.isnan(measures.overall["log_loss"])

@@ -44,7 +44,7 @@ ALL = {"", "x", "income, yearly", "x2"}
     ],
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
-def test_names_of_any_kind_can_be_said(arguments, left_out):
+def test_names_of_any_kind_can_be_given(arguments, left_out):
     assert features("--label", "y", *arguments) == ALL - left_out
 
 
@@ -57,7 +57,7 @@ def test_names_of_any_kind_can_be_said(arguments, left_out):
     ],
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
-def test_lists_and_tables_of_toml_hold_names_as_they_are(text, left_out):
+def test_lists_and_tables_of_toml_contain_names_unchanged(text, left_out):
     Path("c.toml").write_text(f'label = "y"\n{text}\n')
     assert features("--config", "c.toml") == ALL - left_out
     assert features("--config", "c.toml", "--ignore", "x", "--types", "x2:number") == ALL - {"x"}  # instead of those

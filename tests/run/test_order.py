@@ -74,7 +74,7 @@ def test_a_sorted_file_is_reported_once(y, capsys):
     assert f"{len(np.unique(y))} classes" in notice
 
 
-def test_it_is_said_while_the_file_is_read(capsys):
+def test_sorted_labels_are_reported_during_the_run(capsys):
     write("in.csv", np.repeat(np.arange(10), 1500))
     assert notices("--max-events", "10000")
     write("in.csv", np.repeat([0, 1], [300, 20_000]))

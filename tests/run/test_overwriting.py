@@ -54,7 +54,7 @@ def content(path: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(("option", "name"), REPLACED)
-def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option, name, capsys):
+def test_a_foreign_file_is_replaced_only_on_request(option, name, capsys):
     path = Path(name)
     write_foreign(path)
     before = content(path)
@@ -90,7 +90,7 @@ def test_results_of_late_labels_do_not_replace_foreign_files(option):
         assert run(*more, option, "f.csv", *overwrite, source="events.csv") == 0
 
 
-def test_a_foreign_file_in_the_place_of_rejected_events_stays():
+def test_a_foreign_file_is_not_replaced_by_rejected_events():
     Path("bad.csv").write_text(DATA + "broken\n")
     Path("o.csv.rejected.jsonl").write_text("of somebody else\n")
     assert run("--out", "o.csv", source="bad.csv") == 2

@@ -46,7 +46,7 @@ def test_lines_elsewhere(caplog):
     assert "accuracy 0." in last
 
 
-def test_lag_and_stalls_of_a_live_stream_are_said(caplog, monkeypatch):
+def test_lag_and_stalls_of_a_live_stream_are_reported(caplog, monkeypatch):
     source = open_source("synthetic:sea?n=10")
     monkeypatch.setattr(type(source), "lag", {0: 3, 1: 4000})
     source.stalls = 2

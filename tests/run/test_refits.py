@@ -105,7 +105,7 @@ def test_a_solver_by_its_path_draws_the_same_numbers_each_time():
     assert model.solver.random_state == 0
 
 
-def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
+def test_without_scikit_learn_the_missing_package_is_named(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -147,7 +147,7 @@ def report() -> Report:
     return done
 
 
-def test_totals_count_what_is_no_longer_held(monkeypatch):
+def test_totals_include_refits_that_are_no_longer_stored(monkeypatch):
     monkeypatch.setattr("streamsvm.refit.schedule.KEPT", 2)
     model = RefitClassifier(CPMClassifier(), "newton")
     for i, outcome in enumerate(["votes", "failed: ValueError: a", "votes", "failed: TypeError: b", "votes"]):

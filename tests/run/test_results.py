@@ -93,7 +93,7 @@ def test_results_are_written_by_one_run_at_a_time(streamsvm, refused, tmp_path):
     streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "o.csv", "--save", "m")
 
 
-def test_a_lock_left_by_a_run_that_was_killed_holds_nobody(tmp_path):
+def test_a_lock_of_a_killed_run_blocks_nobody(tmp_path):
     (tmp_path / ".o.csv.lock").touch()
     with held("--out", str(tmp_path / "o.csv")):
         assert (tmp_path / ".o.csv.lock").exists()

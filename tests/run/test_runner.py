@@ -171,7 +171,7 @@ def test_a_third_class_for_a_model_of_two():
         run(linear_model.LogisticRegression(), source)
 
 
-def test_events_a_foreign_model_cannot_take_are_set_aside():
+def test_events_that_fail_in_a_foreign_model_are_rejected():
     rejected = Collected()
     report = run(Fragile(lambda x: x["x"] > 1.5), Numbers(), dead_letter=rejected)
     aside = [row for row in rejected.rows if row["reason"] == "KeyError: 'humidity'"]
@@ -185,7 +185,7 @@ def test_a_model_that_can_take_nothing_stops_the_run():
         run(Fragile(lambda x: True), Numbers())
 
 
-def test_infinities_are_set_aside_for_our_own_model():
+def test_infinities_are_rejected_for_own_models():
     source = Numbers()
     source.x[[100, 700]] = np.inf
     out, rejected = Collected(), Collected()
@@ -195,7 +195,7 @@ def test_infinities_are_set_aside_for_our_own_model():
     assert report.metrics.events == len(out.rows) == 995
 
 
-def test_labels_that_are_no_labels_are_set_aside():
+def test_invalid_labels_are_rejected():
     for model in (CPMClassifier(), naive_bayes.GaussianNB()):
         source = Numbers(300)
         source.labels[50] = ["a", "list"]
@@ -222,7 +222,7 @@ class Elector(naive_bayes.GaussianNB):
     state = "Ohio"
 
 
-def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path):
+def test_models_that_cannot_be_saved_are_refused_before_reading(tmp_path):
     for options in ({"checkpoint": Checkpoint(tmp_path)}, {"save": tmp_path / "m"}):
         with raises(SetupError, reason="not kept", named=f"--{next(iter(options))}"):
             runner_of(naive_bayes.GaussianNB(), Numbers(), **options)
@@ -333,7 +333,7 @@ def test_a_model_outlives_the_error_that_ends_its_run(tmp_path):
     assert isinstance(caught.value.__cause__, ConnectorError)
 
 
-def test_a_source_that_cannot_go_back_there(tmp_path):
+def test_a_source_that_cannot_seek(tmp_path):
     class Gone(Numbers):
         def seek(self, position):
             raise ConnectorError("numbers: has been shortened")
@@ -380,7 +380,7 @@ def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path):
+def test_a_bounded_run_ends_with_a_checkpoint(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
     parts.mkdir()
@@ -415,7 +415,7 @@ class Growing(Numbers):
             yield batch
 
 
-def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path):
+def test_samples_do_not_depend_on_batches(tmp_path):
     found = []
     for size in (5, 640):
         stretch(tmp_path / str(size), None, Growing(3000, size=size))
@@ -469,7 +469,7 @@ class Woven(Numbers):
         self.next[:] = position["next"]
 
 
-def test_part_of_a_batch_is_told_by_place_where_the_order_is_another_each_time(tmp_path):
+def test_the_rest_of_a_batch_is_found_by_origin_if_the_order_changes(tmp_path):
     for limit in (100, 150, 151, 333, None):
         stretch(tmp_path, limit, Woven(300, size=64))
         rows = [line.split(",")[:2] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]

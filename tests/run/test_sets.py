@@ -123,7 +123,7 @@ def _learn(model: DelayedClassifier, late: Any, i: int) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 450])
-def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path, delay):
+def test_a_killed_run_resumes_with_its_sets(tmp_path, delay):
     write(tmp_path, delay or 1)
 
     def source():

@@ -30,13 +30,13 @@ NOT_SAID = "no label to learn: name its column with --label, or use `streamsvm p
         (("-",), f"standard input: {NOT_SAID}"),
     ],
 )
-def test_a_stream_and_what_to_predict_are_named(refused, tmp_path, arguments, message):
+def test_a_stream_and_a_label_are_required(refused, tmp_path, arguments, message):
     (tmp_path / "c.toml").write_text("window = 10\n")
     write_stream(tmp_path / "in.csv", 10)
     assert message in refused("run", *arguments, *CPM, input="x,y\n")
 
 
-def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm, tmp_path):
+def test_the_label_need_not_be_named_if_it_is_known(streamsvm, tmp_path):
     (tmp_path / "in.libsvm").write_text("1 1:2\n0 1:3\n" * 5)
     write_stream(tmp_path / "in.csv", 50)
     for arguments in (("in.libsvm",), ("in.csv?label=y",)):

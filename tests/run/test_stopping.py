@@ -27,7 +27,7 @@ time.sleep(0.6 if {cancelled} else 60)
     ("waits_for", "cancelled", "code", "said"),
     [("brokers", False, 75, "brokers"), ("model", False, 143, "model"), ("", False, 143, ""), ("", True, 0, "")],
 )
-def test_the_exit_code_tells_what_was_waited_for(waits_for, cancelled, code, said):
+def test_the_exit_code_depends_on_what_the_run_waits_for(waits_for, cancelled, code, said):
     program = PROGRAM.format(waits_for=waits_for, cancelled=cancelled)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code
@@ -35,7 +35,7 @@ def test_the_exit_code_tells_what_was_waited_for(waits_for, cancelled, code, sai
     assert bool(done.stderr) == bool(said)
 
 
-def test_a_run_says_what_it_waits_for(tmp_path, monkeypatch):
+def test_a_run_names_what_it_waits_for(tmp_path, monkeypatch):
     seen = []
 
     class Model(CPMClassifier):

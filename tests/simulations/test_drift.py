@@ -71,7 +71,7 @@ def stream(*events: tuple[str | None, str, int]) -> Stream:
     return Stream([Event({"i": i}, y, truth, late) for i, (y, truth, late) in enumerate(events)], ["i"], ["a", "b"])
 
 
-def test_labels_are_learned_when_they_come_if_they_come():
+def test_labels_are_learned_on_arrival():
     notes = Notes()
     given = stream(("a", "a", 2), ("b", "b", 0), (None, "a", 0), ("b", "a", 0), ("a", "a", 9))
     probas, _ = prequential.prequential(notes, given)
@@ -127,7 +127,7 @@ def asked(out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys, monkeypatch):
+def test_results_survive_a_kill_and_are_not_measured_again(tmp_path, capsys, monkeypatch):
     journal = tmp_path / "drift.jsonl"
     command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
@@ -175,7 +175,7 @@ def records(accuracies: dict[str, list[float]]) -> list[dict[str, object]]:
     ]
 
 
-def test_ranks_wins_and_what_is_behind_by_hand():
+def test_ranks_wins_and_losses_by_hand():
     found = summary.frame(
         records({"StreamSVM": [0.9, 0.8, 0.7, 0.9], "A": [0.8, 0.802, 0.8, 0.8], "B": [0.5, 0.5, 0.5, 0.5]})
     )

@@ -80,7 +80,7 @@ def test_each_kind_has_the_events_of_a_parquet_file(kind, expected):
 
 
 @pytest.mark.parametrize("kind", ["Table", "list", "LazyFrame", "DuckDB"])
-def test_what_can_be_read_again_resumes_at_a_row(kind):
+def test_rereadable_data_resume_at_a_row(kind):
     batches = resumed_everywhere(KINDS[kind](), 700, step=700, **OPTIONS)
     assert sum(map(len, batches)) == N
     with raises(ConnectorError, reason="another"):
@@ -123,7 +123,7 @@ def batches_then(last: Any) -> Iterator[Any]:
         (RuntimeError("connection lost"), "read"),
     ],
 )
-def test_later_batches_must_be_alike(last, reason):
+def test_later_batches_must_have_the_same_schema(last, reason):
     source = open_source(batches_then(last), label="y")
     with raises(ConnectorError, reason=reason):
         list(source)
@@ -141,7 +141,7 @@ def test_later_batches_must_be_alike(last, reason):
         (pd.Series([1.0]), "read"),
     ],
 )
-def test_what_is_no_table_is_refused(data, reason):
+def test_other_types_than_tables_are_refused(data, reason):
     with raises(ConnectorError, reason=reason):
         open_source(data)
 

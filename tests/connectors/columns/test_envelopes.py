@@ -53,7 +53,7 @@ def test_changes_are_the_records_after_them_and_deletes_are_counted(tmp_path: Pa
     assert any("1 deletes, 1 tombstones, 1 truncations" in notice for notice in source.notices)
 
 
-def test_the_time_of_the_source_is_available_and_that_of_the_record_comes_first(tmp_path: Path) -> None:
+def test_the_time_of_the_source_is_available_after_that_of_the_record(tmp_path: Path) -> None:
     own = change("c", {"x": 1, "ts_ms": 9})
     for name, time in (("ts_ms", 9), ("source.ts_ms", 5)):
         (batch,) = open_source(lines(tmp_path, own, own), envelope="debezium", time=name, ignore="x")
@@ -118,7 +118,7 @@ def test_unknown_envelopes_are_refused(tmp_path: Path) -> None:
         open_source(lines(tmp_path, *CHANGES), envelope="soap")
 
 
-def test_a_run_reports_what_it_skipped(tmp_path: Path) -> None:
+def test_a_run_reports_skipped_records(tmp_path: Path) -> None:
     url = lines(tmp_path, *CHANGES * 20)
     config = RunConfig(source=url, label="y", model="cpm", envelope="debezium", dead_letter="null:")
     report = Run(config).start()

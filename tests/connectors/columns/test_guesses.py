@@ -236,7 +236,7 @@ def test_a_resume_leaves_out_the_same_columns(tmp_path, n):
     assert batches[0].rows()[:3] == [{"x": 0.0}, {"x": 1.0}, {"x": 2.0}]
 
 
-def test_markers_of_several_columns_are_told_with_each_text(tmp_path):
+def test_markers_of_several_columns_are_reported_with_each_text(tmp_path):
     rng = random.Random(3)
     cells = {
         f"{name}{k}": [name if rng.random() < 0.2 else f"{rng.random():.3f}" for _ in range(200)]

@@ -55,7 +55,7 @@ def csv(cells: list[str]) -> str:
         (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--set thousands="'" """),
     ],
 )
-def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_path, caplog, cells, values, named):
+def test_a_column_in_one_other_format_is_read_as_numbers_and_reported_once(tmp_path, caplog, cells, values, named):
     found, rejected = column(tmp_path / "a.csv", csv(cells * 8), delimiter=";")
     assert found == values * 8
     assert not rejected
@@ -134,7 +134,7 @@ def test_points_that_may_be_of_thousands_are_reported_where_others_have_commas(t
         ("12,5", "1.234,5", "--set decimal=, --set thousands=."),
     ],
 )
-def test_thousands_that_come_late_are_reported_and_read_by_options(tmp_path, caplog, early, late, option):
+def test_late_thousands_separators_are_reported_and_read_by_options(tmp_path, caplog, early, late, option):
     cells = [early] * 1100 + [late] * 40
     column(tmp_path / "a.csv", csv(cells), delimiter=";")
     assert "--set thousands= read" in caplog.text
@@ -155,9 +155,7 @@ def test_thousands_that_come_late_are_reported_and_read_by_options(tmp_path, cap
     ),
     ("declared", [False, True]),
 )
-def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
-    tmp_path, caplog, early, late, options, declared
-):
+def test_few_late_numbers_in_another_format_are_reported_once(tmp_path, caplog, early, late, options, declared):
     cells = [late if i > 1000 and i % 17 == 0 else early for i in range(1500)]
     types = {"types": "a:number"} if declared else {}
     _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **types)
@@ -242,7 +240,7 @@ def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
-def test_a_spelling_reads_what_is_written_in_it(spelling: Spelling) -> None:
+def test_a_number_format_reads_its_own_numbers(spelling: Spelling) -> None:
     for number in np.random.default_rng(0).normal(0.0, 1e5, 100):
         written = f"{number:,.3f}".replace(",", "T").replace(".", spelling.decimal).replace("T", spelling.thousands)
         assert spelling.reads(written)
@@ -300,7 +298,7 @@ def test_repeated_markers_among_numbers_in_another_spelling_are_missing(tmp_path
     assert "--set decimal=," in caplog.text
 
 
-def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
+def test_a_late_marker_is_reported_once(tmp_path, caplog):
     cells = [f"{i % 37}.5" for i in range(2000)]
     cells[1200::40] = ["unknown"] * 20
     for options in ({}, {"types": "a:number"}):
@@ -330,7 +328,7 @@ def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, cap
         (["1.5", "2,5", "3.25"], ["2,5"]),
     ],
 )
-def test_numbers_that_are_not_alike_are_reported_and_not_guessed(tmp_path, caplog, cells, examples):
+def test_numbers_in_several_formats_are_reported_and_not_guessed(tmp_path, caplog, cells, examples):
     cells = [cell.replace("5", str(i)) for i in range(1, 9) for cell in cells]
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
     assert found == cells
@@ -338,7 +336,7 @@ def test_numbers_that_are_not_alike_are_reported_and_not_guessed(tmp_path, caplo
     assert all(one.replace("5", "1") in said or one in said for one in ["'a'", *examples])
 
 
-def test_a_unit_that_comes_late_is_rejected(tmp_path):
+def test_a_late_unit_is_rejected(tmp_path):
     cells = ["5.1 %"] * 1000 + ["0 %", "0", "0.05"]
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";")
     assert found[1000:] == [0.0, 0.0]

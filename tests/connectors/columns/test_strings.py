@@ -11,7 +11,7 @@ VALUES = st.sampled_from([True, False, 0, 1, 1.0, "up", "down", "", None, (1, 2)
 
 
 @given(st.lists(VALUES, max_size=12), st.integers(1, 60))
-def test_values_are_numbered_by_their_first_occurrence_however_many_there_are(some, times):
+def test_any_number_of_values_is_numbered_by_first_occurrence(some, times):
     values = some * times
     coded = CategoricalColumn.by_value(values)
     assert coded.tolist() == values

@@ -151,7 +151,7 @@ def times_in(url: str, **options: Any) -> tuple[list[int], list[str]]:
 
 
 @each_choice(("suffix", ["csv", "jsonl", "parquet"]), ("unit", UNITS), ("kind", [int, float]))
-def test_the_unit_of_numbers_is_told_by_their_size(suffix, unit, kind, tmp_path, caplog):
+def test_the_unit_of_numbers_is_inferred_from_their_size(suffix, unit, kind, tmp_path, caplog):
     caplog.set_level("INFO", "connectors")
     url = timed(tmp_path, suffix, [kind((NOON + i) * UNITS[unit]) for i in range(50)])
     assert times_in(url, batch_size=7) == ([1000 * (NOON + i) for i in range(50)], [])
@@ -181,7 +181,7 @@ def test_a_number_of_another_unit_is_rejected(suffix, before, tmp_path):
     ("suffix", ["csv", "jsonl"]),
     ("times", [[NOON, NOON * 1000] * 10, [*range(1, 30), *range(NOON, NOON + 30)], [20240602] * 3, [202406021830] * 3]),
 )
-def test_what_cannot_be_told_is_refused_at_the_start(suffix, times, tmp_path):
+def test_times_with_an_ambiguous_unit_are_refused_at_the_start(suffix, times, tmp_path):
     url = timed(tmp_path, suffix, times)
     with raises(ConnectorError, option="time_unit"):
         open_source(url, label="y", time="t")

@@ -80,7 +80,7 @@ def test_hidden_and_unfinished_files_and_results_are_not_read(three):
     assert sorted(number for number, _ in numbers(source)) == [10, 11, 90, 91, 100, 101]
 
 
-def test_names_are_taken_as_they_are(tmp_path):
+def test_names_are_not_changed(tmp_path):
     names = ["a b.csv", "50%.csv", "ünicode.csv", "new\nline.csv", "[x].csv", "q?x.csv"]
     folder(tmp_path, {name: csv(i) for i, name in enumerate(names)})
     assert {name for _, name in numbers(open_source(str(tmp_path), label="y"))} == {*names}

@@ -29,7 +29,7 @@ def content(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_can_be_read(tmp_path, kind):
+def test_written_rows_can_be_read(tmp_path, kind):
     sink = open_sink(str(tmp_path / kind))
     assert isinstance(sink, Sink)
     sink.write({"n": np.array([1, 2]), "name": ["a", 'b,\n"c"']})
@@ -102,7 +102,7 @@ def test_a_sink_never_used_leaves_things_as_they_were(tmp_path, kind, resume):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_missing_is_said_to_be(tmp_path, kind):
+def test_a_missing_output_is_reported_as_missing(tmp_path, kind):
     sink = open_sink(str(tmp_path / kind), resume=True)
     with raises(ConnectorError, reason="missing"):
         sink.rewind({"bytes": 9, "parts": 9, "columns": ["n"]})
@@ -130,7 +130,7 @@ def test_resuming_without_rewinding_appends(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
-def test_rewinding_what_is_no_longer_there_is_refused(tmp_path, kind):
+def test_rewinding_a_removed_part_is_refused(tmp_path, kind):
     with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
         sink.flush()
     sink = open_sink(str(tmp_path / kind), resume=True)
@@ -168,7 +168,7 @@ def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path):
     assert path.is_dir()
 
 
-def test_json_lines_hold_what_json_has_no_form_for(tmp_path):
+def test_json_lines_contain_values_without_a_json_form(tmp_path):
     sink = open_sink(str(tmp_path / "out.jsonl"))
     values = [("a", 1), {3, 1}, 1 << 70, math.nan, None, True, np.float64(0.5), 1j]
     sink.write({"y": values, "p": [math.nan] * len(values)})
@@ -259,7 +259,7 @@ def test_standard_output_cannot_be_rewound():
         sink.rewind(sink.position)
 
 
-def test_rows_on_standard_output_follow_what_was_printed(capfd):
+def test_rows_on_standard_output_follow_printed_text(capfd):
     print("before")
     with contextlib.closing(open_sink("-")) as sink:
         sink.write({"n": [1]})

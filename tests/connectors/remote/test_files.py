@@ -128,7 +128,7 @@ def test_errors_are_not_repeated(web, code, reason):
     assert len(web.requests) == 1
 
 
-def test_a_server_that_stays_down_is_unreachable(web, monkeypatch, caplog):
+def test_a_server_that_remains_down_is_unreachable(web, monkeypatch, caplog):
     monkeypatch.setattr("connectors.remote.files.RETRY_S", 0.1)
     web.faults = [status(503)] * 100
     with raises(UnreachableError):
@@ -137,12 +137,12 @@ def test_a_server_that_stays_down_is_unreachable(web, monkeypatch, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_an_unknown_host_is_not_asked_again():
+def test_an_unknown_host_is_not_retried():
     with raises(ConnectorError, reason="missing"):
         open_source("http://no-such-host.invalid/a.csv")
 
 
-def test_a_server_that_stalls_is_asked_again(web, monkeypatch):
+def test_a_stalled_request_is_repeated(web, monkeypatch):
     monkeypatch.setattr("connectors.remote.web.TIMEOUT_S", 0.05)
 
     def stalled(handler, body):

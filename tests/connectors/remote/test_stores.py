@@ -107,7 +107,7 @@ def test_a_url_and_a_local_file_are_one_stream(s3, tmp_path):
             open_source(url)
 
 
-def test_what_is_wrong_with_s3_is_said(s3, monkeypatch):
+def test_errors_of_s3_are_reported(s3, monkeypatch):
     for url in ("s3://data/none.csv", "s3://other/a.csv", "s3://data/none.parquet"):
         with raises(ConnectorError, url, reason="missing"):
             open_source(url)

@@ -25,7 +25,7 @@ def column(found: list[Event], name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", names())
-def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name):
+def test_included_scenarios_have_titles_and_repeat_with_a_seed(name):
     scenario = find(name)
     assert scenario.title
     assert scenario.kind in KINDS
@@ -36,7 +36,7 @@ def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name):
     assert changes or scenario.kind == "none" or late_or_rare
 
 
-def test_all_kinds_come_along():
+def test_all_kinds_are_included():
     assert {find(name).kind for name in names()} == KINDS
 
 
@@ -47,7 +47,7 @@ def test_a_change_is_safe_however_narrow(width):
     assert past[2] == (0.5 if width else 1.0)
 
 
-def test_a_concept_that_returns_goes_on_where_it_was_left():
+def test_a_returning_concept_continues_where_it_stopped():
     alone = list(Scenario("a", events=300, generator="sine").draw())
     turns = (Stage(0), Stage(1, 100), Stage(0, 200))
     found = list(Scenario("a", events=300, generator="sine", schedule=turns).draw())
@@ -83,7 +83,7 @@ def test_scales_jump():
     assert np.array_equal(column(jumped, "1"), column(plain, "1"))
 
 
-def test_noise_rises_and_the_truth_stays():
+def test_noise_increases_and_the_truth_is_unchanged():
     found = drawn(Noise(at=1_000, width=400, after=0.4), n=4_000)
     assert [event.truth for event in found] == [event.truth for event in drawn(n=4_000)]
     wrong = np.array([event.y != event.truth for event in found])
@@ -100,7 +100,7 @@ def test_classes_change_their_labels_and_back():
     assert same[1000:].all()
 
 
-def test_labels_are_late_or_never_come():
+def test_labels_are_late_or_missing():
     late = drawn(Late(at=100, by=7))
     assert [event.delay for event in late] == [0] * 100 + [7] * 1_900
     assert Late(at=100, by=50).stretched(0.1) == Late(at=10, by=5)
@@ -111,7 +111,7 @@ def test_labels_are_late_or_never_come():
     assert all(event.truth is not None for event in rare)
 
 
-def test_classes_and_regions_have_the_share_that_is_said():
+def test_classes_and_regions_have_the_configured_share():
     balanced = drawn(Mix(label=1, at=1_000, before=0.5, after=0.01), generator="agrawal")
     positive = np.array([event.truth == 1 for event in balanced])
     assert positive[:1_000].mean() == pytest.approx(0.5, abs=0.05)
@@ -121,7 +121,7 @@ def test_classes_and_regions_have_the_share_that_is_said():
     assert (column(moved, "0")[1_000:] > 0.5).mean() == pytest.approx(0.9, abs=0.03)
 
 
-def test_what_never_comes_is_not_waited_for():
+def test_a_label_that_is_never_drawn_is_reported():
     with raises(ConnectorError, reason="not drawn", named="label 9"):
         drawn(Mix(label=9, after=1.0), n=1)
 

@@ -99,7 +99,7 @@ def test_csv_of_bytes_that_are_no_text(tmp_path: Path) -> None:
         assert n == 4  # of the five batches, the one with that line was parsed line by line
 
 
-def test_plain_csv_is_read_at_once_and_the_little_there_is_of_a_short_one_is_not(tmp_path: Path, monkeypatch) -> None:
+def test_plain_csv_is_read_at_once_after_the_first_lines(tmp_path: Path, monkeypatch) -> None:
     url = write(tmp_path / "a.csv", "a,b,c,y\n" + "1,2,red,0\n" * 40)
     assert everything(url, True)[1] == 10
     monkeypatch.setattr(arrow_cells, "FIRST_LINES", 21)

@@ -134,7 +134,7 @@ def piped(data: bytes, n: int) -> tuple[bytes, str | None]:
 
 
 @each_suffix
-def test_a_pipe_is_decompressed_as_it_comes(suffix):
+def test_a_pipe_is_decompressed_on_arrival(suffix):
     assert piped(PACK[suffix](b"x\n1\n") + PACK[suffix](b"2\n"), 1) == (b"x\n1\n2\n", None)
 
 

@@ -19,7 +19,7 @@ from tests.errors import raises
 QUICK = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path):
+def test_columns_are_numbers_or_categories_by_their_values(tmp_path):
     url = write(tmp_path / "a.csv", "x,colour,y\n1.5,red,0\n-2,blue,1\n")
     (batch,) = open_source(url, label="y")
     assert batch.features["x"].dtype == np.float64
@@ -82,7 +82,7 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path, batch_size):
 
 
 @each_choice(("batch_size", [7, 300, 4096]), ("apart", [255, 256, 900]))
-def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(tmp_path, batch_size, apart):
+def test_two_stray_quotes_lose_the_lines_between_them_only_if_few(tmp_path, batch_size, apart):
     lines = [f"{i},{i}" for i in range(1500)]
     lines[500] = lines[500 + apart] = '"open,1'
     found, bad = read(write(tmp_path / "a.csv", "\n".join(["a,b", *lines])), batch_size=batch_size)

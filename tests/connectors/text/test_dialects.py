@@ -49,7 +49,7 @@ def everywhere(url: str, **options: Any) -> tuple[list[Any], list[Any]]:
 
 
 @each_choice(("end", ["\n", "\r\n"]), ("name", DIALECTS))
-def test_dialects_mean_what_they_mean_to_pandas(name, end, tmp_path):
+def test_dialects_are_read_like_in_pandas(name, end, tmp_path):
     if (name, end) == ("escaped newline", "\r\n"):
         pytest.skip("to pandas, too, the escape is that of the carriage return alone")
     pandas = pytest.importorskip("pandas")

@@ -30,7 +30,7 @@ class TestJsonLines:
         url = write(tmp_path / "a.jsonl", '{"x": 1, "y": null}\n{"x": 1}\n{"x": 1, "y": false}\n')
         assert labels(url, label="y") == [None, None, False]
 
-    def test_what_is_no_flat_object_is_set_aside(self, tmp_path):
+    def test_other_values_than_objects_are_rejected(self, tmp_path):
         text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": nil}\n{"x": 3}\n'
         seen, bad = read(write(tmp_path / "a.jsonl", text), label="y", flatten=0)
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 1), ({"x": 3}, 8)]
@@ -53,7 +53,7 @@ class TestJsonLines:
         assert (batch.keys, batch.times) == ([5], [9])
         assert rejects([batch])[0][:2] == (2, "'n' is not a number: 'x'")
 
-    def test_a_label_that_no_event_has_stops_at_once_unless_it_is_said_to_come_late(self, tmp_path):
+    def test_a_missing_label_stops_at_once_unless_declared_late(self, tmp_path):
         url = write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n' * 1000 + '{"x": 1, "clas": 2}\n')
         with raises(ConnectorError, reason="no column", option="label", column="clas"):
             open_source(url, label="clas")
@@ -78,7 +78,7 @@ class TestJsonLines:
             {"x": names[2], "c": "18446744073709551617"},
         ]
 
-    def test_what_python_writes_beside_json_is_read(self, tmp_path):
+    def test_extensions_of_json_in_python_are_read(self, tmp_path):
         given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
         seen, bad = read(
             write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y", missing="-"
@@ -96,7 +96,7 @@ class TestJsonLines:
             ('{"x": "1_000"}', "'x' is not a number: '1_000'"),
         ],
     )
-    def test_the_slower_reading_refuses_what_the_fast_one_does(self, tmp_path, line, reason):
+    def test_the_slow_parser_refuses_the_same_texts_as_the_fast_one(self, tmp_path, line, reason):
         seen, ((number, why, _),) = read(
             write(tmp_path / "a.jsonl", '{"x": 1, "y": 0}\n' + line), label="y", types="x:number"
         )
@@ -139,7 +139,7 @@ class TestJsonArrays:
         batches = resumed_everywhere(url, sizes[1], step=sizes[0], label="y", ignore="junk")
         assert (sum(map(len, batches)), rejects(batches)) == (len(OBJECTS) + 2, [])
 
-    def test_what_is_no_flat_object_costs_itself_only(self, tmp_path):
+    def test_a_rejected_value_does_not_affect_others(self, tmp_path):
         text = '[{"x": 1}, 5, {"x": nil, "k": [{"a": 1}, {"b": ","}]}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]'
         url = write(tmp_path / "a.json", text)
         source = open_source(url, flatten=0)
@@ -247,7 +247,7 @@ class TestArff:
         ]
         assert (bad, seen[0][2]["line"]) == ([], 9)
 
-    def test_in_sparse_rows_what_is_left_out_is_zero_or_the_first_value(self, tmp_path):
+    def test_omitted_values_of_sparse_rows_are_zero_or_the_first_value(self, tmp_path):
         url = write(tmp_path / "a.arff", ARFF + "{0 5, 3 down}\n{}\n{1 'dark blue',2 hm}\n")
         assert [e[:2] for e in read(url)[0]] == [
             ({"outside temp": 5.0, "colour": "red"}, "down"),
@@ -345,7 +345,7 @@ class TestMissing:
         assert labels(url, label="y", missing="n/a,-") == ["up", "none", None, None, None]
         assert [row.get("c") for row in rows(url, label="y", missing=["up"])] == [None, "none", "n/a", "-", None]
 
-    def test_a_label_that_may_be_meant_is_named_once(self, tmp_path, suffix, caplog):
+    def test_a_similar_label_is_named_once(self, tmp_path, suffix, caplog):
         with caplog.at_level(logging.INFO, "connectors"):
             read(gaps(tmp_path, suffix, ["up", "none", "?", "none"]), label="y")
         assert [r.getMessage().split(" is taken")[0] for r in caplog.records] == ["the label 'none'"]
@@ -385,7 +385,7 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(tmp_path, suff
     resumed_everywhere(url, data.draw(st.integers(1, 6)), step=data.draw(st.integers(1, 9)), **options)
 
 
-def test_wide_arff_rows_come_in_small_batches(tmp_path, monkeypatch):
+def test_wide_arff_rows_have_small_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("connectors.text.arff.MOST_CELLS", 100)
     header = "".join(f"@attribute x{i} real\n" for i in range(30)) + "@data\n"
     batches = list(open_source(write(tmp_path / "a.arff", header + "{3 1}\n" * 7)))

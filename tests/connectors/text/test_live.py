@@ -32,7 +32,7 @@ def values(batch: Batch) -> list[Any]:
     return [row["x"] for row in batch.rows()]
 
 
-def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path):
+def test_appended_lines_are_returned_soon_and_incomplete_ones_wait(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n1\n2\n3")
     batches = following(path)
@@ -41,7 +41,7 @@ def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path):
     assert values(next(batches)) == [30, 4]  # not an empty batch, as after silence
 
 
-def test_a_header_may_still_be_to_come(tmp_path):
+def test_a_header_may_arrive_later(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x,")
     batches = following(path, label="y")
@@ -93,7 +93,7 @@ def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
 
 
 @pytest.mark.parametrize("header", ["x,z", ",".join(["x", *(f"column {i}" for i in range(1000))])])
-def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_reason(tmp_path, header):
+def test_a_file_rewritten_beyond_the_read_position_is_refused(tmp_path, header):
     gaps = "," * header.count(",") + "\n"
     path = tmp_path / "a.csv"
     write(path, f"{header}\n1{gaps}2{gaps}")
@@ -106,7 +106,7 @@ def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_r
         open_source(str(path), at_end="wait").seek(position)
 
 
-def test_what_was_read_is_known_again_after_resuming(tmp_path):
+def test_the_fingerprint_is_checked_after_resuming(tmp_path):
     path = tmp_path / "a.csv"
     write(path, "x\n" + "1\n" * 3000)
     position = next(following(path, batch_size=2500)).position
@@ -127,7 +127,7 @@ def test_only_plain_files_can_be_followed(tmp_path):
             open_source(url, at_end="wait")
 
 
-def test_a_pipe_hands_out_what_it_has(tmp_path):
+def test_a_pipe_returns_available_lines(tmp_path):
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)  # does not wait for a reader
@@ -164,7 +164,7 @@ def test_a_pipe_may_have_any_descriptor():
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path):
+def test_a_pipe_of_gzip_is_decompressed_on_arrival(tmp_path):
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
