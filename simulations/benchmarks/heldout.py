@@ -37,8 +37,8 @@ from simulations.tables import Column, Table, of, part, pick
 OURS, FIGURES, LEAST = "StreamSVM", "streamarena.json", 1e-7
 PREVIOUS, FREQUENCIES = "previous label", "most frequent"
 BASELINES = {
-    PREVIOUS: Learner(PREVIOUS, "river.dummy.NoChangeClassifier", of="River"),
-    FREQUENCIES: Learner(FREQUENCIES, "river.dummy.PriorClassifier", of="River"),
+    PREVIOUS: Learner(PREVIOUS, "river.dummy.NoChangeClassifier", of="River", us=2),
+    FREQUENCIES: Learner(FREQUENCIES, "river.dummy.PriorClassifier", of="River", us=2),
 }
 LEARNERS = (OURS, *BASELINES, "LR", "HAT", "ARF", "SRP")
 # Files of the data folder that are streams of StreamArena, with the columns that are no features.
@@ -165,7 +165,7 @@ class _ByLearner(Table):
     def markdown(self, rows: Rows, older: Container[str] = ()) -> str:
         """Format the results."""
         measured = dict.fromkeys((*LEARNERS, *(key.split(SEPARATOR)[1] for key in rows)))
-        shown = [name for name in measured if pick(rows, name)]
+        shown = sorted((name for name in measured if pick(rows, name)), key=lambda name: not name.startswith(OURS))
         form = self.columns[0]
         columns = [replace(form, title=name, value=of(form.title, name)) for name in shown]
         if form.title == "accuracy" and len(shown) > 1 and OURS in shown:
