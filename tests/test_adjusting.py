@@ -105,7 +105,9 @@ def test_a_classifier_inside_another_is_changed_in_its_place():
             model.mutate({"model": CPMClassifier()})
     pipeline = compose.Pipeline(preprocessing.StandardScaler(), BSGDClassifier())
     pipeline.mutate({"BSGDClassifier": {"budget": 7}})
-    assert pipeline["BSGDClassifier"]._state.budget == 7
+    for i in range(40):
+        pipeline.learn_one({"a": float(i * 7 % 40)}, i % 2)
+    assert pipeline["BSGDClassifier"].n_support_vectors == 7
 
 
 @pytest.mark.parametrize(

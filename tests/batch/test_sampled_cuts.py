@@ -56,7 +56,7 @@ def solve_by_cone(K, y, C, cost, weights=None):
 def objective_of(model, X, y, weights=None):
     """Return the objective of a fitted model for rows, in double precision."""
     model_ = model.model_
-    K = model_._values(model_.vectors)
+    K = pairwise.rbf_kernel(model_.vectors * np.sqrt(model_.relevance), gamma=model_.gamma)
     coefs = model_.coefs[1:] if len(model_.classes) == 2 else model_.coefs
     square = np.einsum("ci,ij,cj->", coefs, K, coefs)
     scores = model_.decision_function(X).T
