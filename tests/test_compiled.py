@@ -174,7 +174,7 @@ def test_wrong_arguments_raise_errors(python, tmp_path):
     assert done.stderr == ""
 
 
-def test_what_is_not_in_the_library_is_compiled_or_named_as_missing(python, tmp_path):
+def test_functions_outside_the_library_are_compiled_or_named_as_missing(python, tmp_path):
     code = """if True:
         from streamsvm.core import math
         print(type(math.exp32).__name__)

@@ -288,7 +288,7 @@ def test_a_scaler_ranks_columns_with_a_window():
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
-def test_polytopes_predict_as_the_learner_they_come_from(scaling):
+def test_polytopes_predict_like_their_learner(scaling):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)) * 3.0 + 1.0
     X[rng.random(X.shape) < 0.2] = NAN

@@ -149,7 +149,6 @@ class ParquetSink(FileSink):
         sync_directory(self.name)
 
     def _remove_directory(self) -> None:
-        """Remove the empty directory."""
         os.rmdir(self.name)
 
     def flush(self) -> None:

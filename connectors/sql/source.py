@@ -167,7 +167,6 @@ class SqlSource(RowSource):
         return f" WHERE ({self._names(self._cursor)}) > ({', '.join(values)})"
 
     def _names(self, names: Sequence[str], separator: str = ", ") -> str:
-        """Return quoted names."""
         return separator.join(quoted(name, self.mark) for name in names)
 
     def _batches(self) -> Iterator[Batch]:

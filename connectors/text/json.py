@@ -307,7 +307,6 @@ class JsonColumns(TextColumns):
 
 
 def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
-    """Return the types of all values."""
     return set(map(type, chain.from_iterable(map(dict.values, rows))))
 
 

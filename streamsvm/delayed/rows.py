@@ -133,7 +133,6 @@ class Layouts:
             raise ArchiveError(f"a pending event is damaged: {error}") from error
 
     def _row(self, layout: int, words: Floats) -> dict[Any, Any]:
-        """Restore one row."""
         if layout == SPARSE:
             n = len(words) // 2
             return dict(zip(words[:n].view(np.int64).tolist(), words[n:].tolist(), strict=True))

@@ -343,7 +343,6 @@ class Store(Contents):
         return {self._file(segment) for segment in self.segments.all if segment.is_saved}
 
     def _file(self, segment: Segment) -> str:
-        """Return the file name of a segment."""
         return f"{self._secret.hex()}-{segment.first}.safetensors"
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:

@@ -308,7 +308,6 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
 
 
 def _field(where: str, key: str, config: type[RunConfig]) -> str:
-    """Return the field of a key."""
     name, names = key.replace("-", "_"), config.takes.difference(_APART)
     if "_" in key or name not in names:
         if (new := new_name(key)) is not None:

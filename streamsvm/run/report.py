@@ -334,7 +334,6 @@ def _autocorrelation(effect: dict[str, float]) -> str:
 
 
 def _refit_lines(refits: Refits | None) -> list[str]:
-    """Return lines about refits."""
     if refits is None:
         return []
     if not refits.count:

@@ -265,14 +265,12 @@ def _open_source(url: Url, given: dict[str, Any], results: Sequence[str]) -> Sou
 
 
 def _events(source: Source) -> Source:
-    """Return the stream of events."""
     return source.events if isinstance(source, JoinedSource) else source
 
 
 def _opened_sinks(
     config: RunConfig, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> dict[str, Sink]:
-    """Open the sinks by role."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": config.overwrite}
     if checkpoint is not None:
         kept |= {"source": _events(source), "fresh": checkpoint.fresh}

@@ -296,7 +296,7 @@ def test_fits_use_one_blas_thread_and_restore_the_limit(solver: Any) -> None:
     assert set(inside) == {1}
 
 
-def test_a_fit_that_fails_gives_the_threads_back() -> None:
+def test_a_failed_fit_restores_the_threads() -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError
 

@@ -121,7 +121,7 @@ def test_the_sample_is_uniform_over_the_rows_as_they_came(on_disk):
     assert np.all(np.abs(np.bincount(ids // 5000) - 250) < 70)
 
 
-def test_building_and_scanning_hold_no_more_than_they_may(tmp_path):
+def test_memory_of_building_and_scanning_is_bounded(tmp_path):
     def stream():
         rng = np.random.default_rng(0)
         for _ in range(12):
@@ -279,7 +279,7 @@ def exit_code(**how):
     return process.exitcode
 
 
-def test_a_build_that_is_killed_leaves_nothing_that_passes_for_an_index(tmp_path):
+def test_a_killed_build_leaves_no_index(tmp_path):
     assert exit_code(path=tmp_path / "index", killed_at=6) == -signal.SIGKILL
     assert not (tmp_path / "index").exists()
     left = list(tmp_path.iterdir())

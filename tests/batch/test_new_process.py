@@ -78,11 +78,11 @@ def printed(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_after_a_warmup_nothing_is_left_to_compile(printed):
+def test_a_warmup_compiles_everything(printed):
     assert printed[0] == printed[1] > 0
 
 
 @pytest.mark.slow
-def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(printed):
+def test_the_memory_of_a_fit_is_bounded_as_the_system_counts(printed):
     assert len(printed) == 4
     assert max(printed[2:]) <= BOUND

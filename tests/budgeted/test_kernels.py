@@ -389,7 +389,7 @@ def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():
     assert arrays_of(clear)["unrest"] > max(2.0 * before, metric.SETTLED)
 
 
-def test_norms_stay_right_as_the_metric_moves():
+def test_norms_are_updated_with_the_metric():
     X, y = blobs(3_000, 3, 5, seed=14)
     model = BSGDClassifier(budget=30)
     model._state.metric_rate = 0.2

@@ -45,7 +45,7 @@ def fill_apart(address, state, value):
     call_pointer(address, (address_of(state), value))
 
 
-def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
+def test_a_function_is_compiled_once_for_all_constants(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     with event.install_recorder("numba:compile") as recorder:
         assert kernel(plus_constants.py_func)(10) == 23

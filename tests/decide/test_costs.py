@@ -236,7 +236,7 @@ def test_a_recall_is_reached_and_a_precision_too() -> None:
 
 
 @pytest.mark.parametrize("kind", ["share", "recall", "precision"])
-def test_alarms_are_the_same_however_a_stream_is_cut_and_resumed(kind: str) -> None:
+def test_alarms_do_not_depend_on_batches_and_resuming(kind: str) -> None:
     p, y = rare(3_000)
     y[::7] = -1
     whole = Alarms(kind, 0.3).run(p, y)

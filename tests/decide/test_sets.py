@@ -110,7 +110,7 @@ def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
 
 
 @each_choice(("make", [*MAKERS.values()][:4]), ("by_class", [False, True]))
-def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class):
+def test_sets_are_equal_for_batches_a_loop_and_a_resumed_learner(make, by_class):
     X, y = ring(330, seed=1)
     X[::50, 0] = np.nan
     labels = np.where(np.arange(330) > 150, y.astype(int), 2 * y).tolist()  # a class that appears late

@@ -153,7 +153,7 @@ def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
     assert model.predict_one({"x": -1.0}) is False
 
 
-def test_an_event_with_a_datetime_may_come_when_others_are_learned_as_a_class() -> None:
+def test_an_event_with_a_datetime_may_arrive_at_a_timeout_of_others() -> None:
     model = DelayedClassifier(CPMClassifier(), wait=5.0, on_timeout="fine")
     model.predict_one({"at": datetime(2026, 1, 1)}, key=1, time=0.0)
     assert model.predict_one({"at": datetime(2026, 1, 2)}, key=2, time=9.0) == "fine"
@@ -316,7 +316,7 @@ def test_labels_after_the_timeout_are_reported_once(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.usefixtures("few_labels")
-def test_keys_of_which_some_match_are_no_mistake() -> None:
+def test_keys_that_match_partly_are_not_reported() -> None:
     model = DelayedClassifier(CPMClassifier())
     for i in range(60):
         model.predict_one({"a": i % 7}, key=i)

@@ -52,7 +52,7 @@ def test_a_state_is_restored_exactly(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize(("relearns", "n_events"), [(False, 2), (True, 3)])
-def test_a_state_holds_words_of_pending_events_and_of_those_that_may_be_relearned(
+def test_a_state_contains_words_of_pending_and_relearnable_events(
     relearns: bool, n_events: int, tmp_path: Path
 ) -> None:
     store = Store(wait_ms=10, relearns=relearns)

@@ -79,7 +79,7 @@ def test_probabilities_follow_label_noise():
 
 
 @pytest.mark.parametrize("share", [0.5, 0.04])
-def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
+def test_log_loss_counts_beside_accuracy_for_uneven_classes(share):
     rng = np.random.default_rng(3)
     y = rng.random(960) < share
     y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as balanced as possible

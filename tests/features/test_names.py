@@ -233,7 +233,7 @@ def test_values_of_both_kinds_and_missing_ones_are_no_mistake(caplog):
     assert caplog.text == ""
 
 
-def test_columns_that_were_missing_at_first_are_no_mistake():
+def test_columns_that_were_missing_at_first_are_not_reported():
     for gaps, rows in ((FRAME.assign(b=math.nan, c=math.nan, d=math.nan), FRAME), (X * [1.0, *[math.nan] * 3], X)):
         model = CPMClassifier()
         model.learn_many(gaps, Y)

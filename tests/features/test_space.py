@@ -330,7 +330,7 @@ def test_a_name_under_which_nearly_every_string_is_new_is_left_out(caplog):
     assert encode(space, [{"a": "id-3", "b": 1.0}, {"a": 2.0}]) == [{"b": 1.0}, {"a": 2.0}]
 
 
-def test_free_text_and_names_with_spaces_are_told_with_what_to_do(caplog):
+def test_free_text_and_names_with_spaces_are_reported_with_a_remedy(caplog):
     space = FeatureSpace(10_000)
     strings_of(space, [f"call {i} now" for i in range(1000)], "the text")
     (record,) = caplog.records

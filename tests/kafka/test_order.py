@@ -32,7 +32,7 @@ def places(order):
 
 
 @given(PARTITIONS, st.randoms(use_true_random=False))
-def test_in_whatever_pieces_records_arrive(times, dice):
+def test_results_do_not_depend_on_the_arrival_of_records(times, dice):
     partitions = records(times)
     order, taken = TimeOrder(range(len(partitions))), []
     rest = [list(some) for some in partitions]
@@ -59,7 +59,7 @@ def test_nothing_is_handed_out_before_a_partition_that_may_still_have_older_reco
     assert places(order.take(ended=[0])) == [(1, 0)]
 
 
-def test_arrival_order_waits_for_nobody():
+def test_arrival_order_does_not_wait():
     (first,), (second,) = records([[5], [7]])
     order = ArrivalOrder([0, 1])
     order.add(1, [second])

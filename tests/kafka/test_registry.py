@@ -247,7 +247,7 @@ def test_json_in_frames_needs_no_registry() -> None:
     assert (got.features, list(got.bad)) == ([{"x.a": 5, "y": "UP"}, {}], [1])
 
 
-def test_known_schemas_stay_while_the_registry_is_down_and_others_wait(registry: Registry) -> None:
+def test_known_schemas_work_while_the_registry_is_down_and_others_wait(registry: Registry) -> None:
     values = values_of(registry)
     values.registry.check()
     assert values.prepare([OLD])

@@ -417,7 +417,7 @@ def made_anew(broker, name, rows):
     fill(broker, name, rows)
 
 
-def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
+def test_a_recreated_topic_is_not_continued(broker, topic):
     name = topic("events")
     fill(broker, name, numbered(30))
     with opened(broker, name, at_end="stop") as source:
@@ -430,7 +430,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
         assert len(events(source)[0]) == 30
 
 
-def test_a_topic_made_anew_stops_a_live_run(broker, topic, monkeypatch):
+def test_a_recreated_topic_stops_a_live_run(broker, topic, monkeypatch):
     monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.2)
     name = topic("events")
     fill(broker, name, numbered(30))

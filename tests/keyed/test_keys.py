@@ -91,7 +91,7 @@ def test_a_model_per_key_alone(model, max_live, doings):
             assert store[key] == state == plain[key]
 
 
-def test_an_event_of_no_use_costs_nothing_but_itself():
+def test_an_invalid_event_does_not_affect_others():
     keyed = KeyedClassifier(CPMClassifier())
     good = [{"a": float(i % 2), "label": i % 2} for i in range(20)]
     bad = [
@@ -162,7 +162,7 @@ def test_a_key_of_another_model_is_refused():
     assert len(live) == len(saved) == 0
 
 
-def test_live_keys_are_bounded_and_saved_when_they_give_way():
+def test_live_keys_are_bounded_and_saved_when_evicted():
     """The least recently used key is evicted. Unchanged keys are not saved again."""
     store: dict[str, bytes] = {}
     said: list[str] = []
@@ -394,7 +394,7 @@ def test_pending_entries_are_bounded_and_counted():
     assert keyed.newest(state) == 3_600_000
 
 
-def test_idle_keys_begin_anew():
+def test_idle_keys_are_reset():
     keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", forget_after=10.0)
     events = [{"a": float(i % 2), "label": i % 2, "at": 1_000 * i} for i in range(20)]
     _, state = keyed.step(None, events)

@@ -92,7 +92,7 @@ def test_small_models_are_small(n_faces):
         assert sum(map(len, packer.pack(held))) < 4_000
 
 
-def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
+def test_a_first_event_is_learned_as_by_a_separate_model():
     """This holds even if another key had the first event with equal names or labels."""
     packer = Packer(CPMClassifier(class_weight={1: 3.0}))
     firsts = [({"b": 1.0, "a": 2}, 1), ({"b": 1.5, "a": 2}, 1), ({"b": 1.0, "a": 2}, True), ({"a": 2.0}, "x")]

@@ -214,7 +214,7 @@ def test_late_labels_match_events_of_any_size(broker, topics, topic, tmp_path, r
     assert "has 2 partitions" in done.stderr
 
 
-def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
+def test_idle_keys_are_reset_and_removed(broker, topics, tmp_path, run):
     minutes = [(name, t) for name in ("idle", "back") for t in range(1, 10)] + [("back", 100)]
     minutes += [("busy", t) for t in (*range(1, 200, 5), 201)]
     rows = [

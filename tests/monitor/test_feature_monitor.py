@@ -218,7 +218,7 @@ def test_relations_are_compared_beyond_columns_and_correlations(change, columns)
     assert restored.alarms == monitor.alarms
 
 
-def test_false_alarms_stay_below_the_stated_rate():
+def test_false_alarms_are_below_the_stated_rate():
     rate, n, found = 200.0, 1 << 16, 0
     for seed in range(6):
         rng, monitor = np.random.default_rng(seed), FeatureMonitor(reference=4096, false_alarms=rate)

@@ -151,7 +151,7 @@ def test_a_model_without_ranks_is_not_adopted_with_ranks(make):
         model.adopt(expansion if isinstance(model, BSGDClassifier) else SmoothedNewton().fit(X, y).model_.polytopes())
 
 
-def test_a_fixed_metric_or_gamma_cannot_hold_columns_of_other_scales():
+def test_a_fixed_metric_or_gamma_cannot_represent_other_scales():
     X, _ = board([1.0, 1e4], 0.0, 50)
     raw = KernelExpansion(
         ["a", "b"], X, np.ones((2, 50)), np.zeros(2), 1.0, np.array([1.0, 1e-8]), Scaler.identity([0, 1])

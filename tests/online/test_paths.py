@@ -349,7 +349,7 @@ def test_series_of_predictions_go_with_their_frame():
         assert proba.columns.tolist() == list(dict.fromkeys(y))
 
 
-def test_polars_columns_are_named_by_labels_that_stay_apart():
+def test_polars_columns_have_distinct_names_of_labels():
     frame = pl.DataFrame({"a": [1.0, 2.0]})
     for y, names in (([1, 2], ["1", "2"]), ([1, "1"], ["1", "'1'"]), ([True, "True"], ["True", "'True'"])):
         model = CPMClassifier()

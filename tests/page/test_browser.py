@@ -249,7 +249,7 @@ def test_ticks_of_logarithmic_axes_are_finite(page):
     assert page.execute_script("return decades(1.2, 1.9)") == [1.5]
 
 
-def test_accuracy_says_over_which_events_it_is(page, run):
+def test_accuracy_names_its_events(page, run):
     by(page, "by time")
     assert figure(page, "over the last") == "1,000 events"
     last_two = """
@@ -306,7 +306,7 @@ def test_long_names_are_whole(page):
         assert after_message(page, named, cut) == []
 
 
-def test_an_event_gives_its_reasons(page):
+def test_the_reasons_of_an_event_are_returned(page):
     wait_for(lambda: shown(page, "#latest tbody tr button"), "events")
     names = "return [...document.querySelectorAll('#contributions td:first-child')].map(cell => cell.textContent)"
 

@@ -79,7 +79,7 @@ def answered(connection: socket.socket) -> bytes:
 
 
 class TestRequests:
-    def test_half_open_connections_keep_nobody_out(self, server, connect):
+    def test_half_open_connections_do_not_block_others(self, server, connect):
         hostile = [connect(server.port, half) for half in (b"", b"GET", WHOLE[:-2], b"\x16\x03\x01\x02\x00") * 20]
         for _ in range(3):
             assert get(server.port, "/small")[:2] == (200, b"small")
@@ -208,7 +208,7 @@ def _many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_many_descriptors")
-def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tmp_path, connect):
+def test_a_run_succeeds_with_more_connections_than_file_descriptors(tmp_path, connect):
     stream = write_stream(tmp_path / "in.csv", 200)
     page, metrics, log = free_port(), free_port(), tmp_path / "log"
     kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")

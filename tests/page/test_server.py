@@ -73,7 +73,7 @@ def shared() -> Iterator[Server]:
         yield one
 
 
-def test_what_there_is(server):
+def test_state_and_history_of_a_page(server):
     assert get(server.port, "/state.json")[:2] == (200, b'{"events":1}')
     assert get(server.port, "/metrics")[:2] == (200, b"streamsvm_events_total 1.0\n")
     assert get(server.port, "/healthz")[:2] == (200, b"running\n")

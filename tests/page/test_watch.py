@@ -116,7 +116,7 @@ def test_the_page_of_another_page(tmp_path):
         assert other.health().endswith("does not respond")
 
 
-def test_a_page_whose_token_is_not_known(tmp_path, caplog):
+def test_a_page_with_an_unknown_token(tmp_path, caplog):
     view = CheckpointView(tmp_path)
     with contextlib.closing(Server(view, "0", "the-token-of-it")) as server:
         other = RemoteView(server.url, None)

@@ -157,7 +157,7 @@ def test_learning_is_that_of_the_twin(params):
     class_weight=st.sampled_from([None, "balanced"]),
     seed=st.integers(0, 1_000),
 )
-def test_learning_is_that_of_the_twin_whatever_the_settings(seed, **params):
+def test_learning_equals_the_reference_for_all_settings(seed, **params):
     assert_learns_like_twin(n=100, seed=seed, **params)
 
 
@@ -202,7 +202,7 @@ def test_scalars_stay_in_range_on_a_long_stream():
     assert_like_twin(model, twin)
 
 
-def test_counts_stay_in_range_on_a_long_stream():
+def test_counts_remain_in_range_on_a_long_stream():
     rng = np.random.default_rng(10)
     X, y = rng.normal(size=(5_000, 2)), rng.integers(0, 2, 5_000)
     params = {"memory": 2, "entropy": 0.6, "horizon": 50, "l2": 1.0}  # the next count doubles each time

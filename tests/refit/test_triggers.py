@@ -86,7 +86,7 @@ def test_event_time():
     assert refits(EveryTime(10.0), [NAN] * 5) == []
 
 
-def test_event_time_that_goes_backwards_fires_once():
+def test_decreasing_event_time_fires_once():
     assert refits(EveryTime(10.0), [0, 10, 0, 10, 5, 12, -50, 19, 20, 20]) == [2, 9]
 
 
@@ -103,7 +103,7 @@ def test_a_drift_alarm_cuts_and_fires_when_enough_is_gathered():
     ]
 
 
-def test_an_alarm_while_gathering_begins_it_anew():
+def test_an_alarm_during_collection_restarts_it():
     assert happenings(OnDrift(EACH_100TH, gather=150), np.zeros(390)) == [(100, "cut"), (200, "cut"), (300, "cut")]
     rarely = OnDrift(drift.DummyDriftDetector(t_0=400, seed=1), gather=300)
     found = happenings(FirstOf(rarely, OnDrift(EACH_100TH, gather=1000)), np.zeros(800))
@@ -183,7 +183,7 @@ def test_collecting_continues_during_refits():
     assert found == [(35, "refit"), (70, "refit"), (100, "cut"), (135, "refit"), (160, "refit"), (195, "refit")]
 
 
-def test_intervals_begin_anew_from_a_cut():
+def test_intervals_restart_at_a_cut():
     found = happenings(FirstOf(Growing(20, 2.0), OnDrift(EACH_100TH, gather=1000)), np.zeros(165))
     assert found == [(20, "refit"), (60, "refit"), (100, "cut"), (120, "refit"), (160, "refit")]
 

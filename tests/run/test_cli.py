@@ -81,7 +81,7 @@ def test_identifiers_and_times_are_left_out_by_name(in_process, tmp_path, types,
         assert out.count(notice) == err.count(notice) == 1
 
 
-def test_what_a_loaded_model_left_out_can_be_kept(in_process, tmp_path):
+def test_names_omitted_by_a_loaded_model_can_be_kept(in_process, tmp_path):
     write_identifiers(tmp_path / "in.csv", 1500)
     in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
     out, err = in_process("in.csv", "--label", "y", "--model", "one.svm", "--save", "two.svm", "--types", "id:category")
@@ -141,7 +141,7 @@ def test_progress_lines_and_quiet(streamsvm, tmp_path):
         assert (result.stdout, result.stderr) == ("", "")
 
 
-def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process, tmp_path):
+def test_a_quiet_run_restores_the_levels_of_loggers(in_process, tmp_path):
     write_identifiers(tmp_path / "in.csv", 100)
     loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
     levels = [logger.level for logger in loggers]
@@ -248,7 +248,7 @@ def test_settings_files_are_checked(refused, tmp_path, text, message):
     assert re.search(message, refused("run", "--config", "c.toml"))
 
 
-def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(streamsvm, tmp_path):
+def test_a_run_with_mostly_rejected_events_warns_and_reports_them(streamsvm, tmp_path):
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
     run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
     for _ in range(2):  # the second time, all events were already read
@@ -263,7 +263,7 @@ def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(st
     assert "4,000 events rejected, only counted" in end
 
 
-def test_what_was_learned_survives_an_error(streamsvm, tmp_path):
+def test_the_model_is_saved_after_an_error(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 1500)
     results = ("--save", "m", "--summary", "s.json")
     result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "/dev/full?format=csv", *results, code=1)
@@ -287,7 +287,7 @@ def test_a_report_that_cannot_be_written_is_named_and_leaves_the_earlier_one(str
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_run_refused_leaves_everything_as_it_was(streamsvm, refused, tmp_path):
+def test_a_refused_run_changes_nothing(streamsvm, refused, tmp_path):
     write_stream(tmp_path / "in.csv", 300, broken=True)
     (tmp_path / "b.csv").write_text("x,z\n1,2\n")
     kept = ("--label", "y", "--types", "a:number", "--checkpoint", "ck", "--out", "o.csv", "--quiet")
@@ -373,7 +373,7 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(refused, tmp_
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away(tmp_path):
+def test_a_reader_that_exits(tmp_path):
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command("run", *CPM, "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
     assert process.stdout is not None

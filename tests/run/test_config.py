@@ -36,7 +36,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ({"cost": "a:b=2"}, {"cost": {"a": {"b": 2.0}}}),
     ],
 )
-def test_a_text_means_what_a_value_means(text, value):
+def test_texts_equal_values(text, value):
     one, other = RunConfig(**text), RunConfig(**value)
     for name in ("alarms", "cost", "label_timeout", "types", "ignore"):
         assert getattr(one, name) == getattr(other, name)
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused(stream, options, reason, option):
         Run(RunConfig(**({"source": stream, "label": "y"} | options))).start()
 
 
-def test_a_run_writes_what_was_asked_for(stream, tmp_path):
+def test_a_run_writes_the_requested_files(stream, tmp_path):
     told: list[int] = []
     config = RunConfig(source=stream, label="y", model=GaussianNB(), ignore=["site"], out="o.csv", summary="s.json")
     report = Run(config, [lambda report, fraction: told.append(report.events)]).start()

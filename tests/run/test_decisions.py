@@ -48,7 +48,7 @@ def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(streamsv
     assert f"{param.partition('=')[0]}=" in repr(load(tmp_path / "m"))
 
 
-def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streamsvm, tmp_path):
+def test_late_labels_update_thresholds_and_weights_on_arrival(streamsvm, tmp_path):
     """Compare with a loop over labels and the predictions at prediction time."""
     rng = np.random.default_rng(5)
     n, kind = 500, "recall"
@@ -92,7 +92,7 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(streams
 
 
 @pytest.mark.parametrize(("rare", "other", "named"), [(True, False, "true:false"), (2.5, 1.0, "2.5:1.0")])
-def test_labels_that_are_no_texts_are_named_by_what_spells_them(streamsvm, tmp_path, rare, other, named):
+def test_labels_of_other_types_are_named_by_their_spelling(streamsvm, tmp_path, rare, other, named):
     rng, name = np.random.default_rng(0), named.partition(":")[0]
     rows = [{"a": a, "y": rare if a + b > 1.5 else other} for a, b in rng.normal(size=(600, 2)).tolist()]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
@@ -117,7 +117,7 @@ def test_labels_of_any_text_have_costs_and_weights(streamsvm, tmp_path):
     assert '"decision":"a,b"' in (tmp_path / "one.jsonl").read_text()
 
 
-def test_a_class_that_no_event_has_is_told(streamsvm, tmp_path):
+def test_a_class_that_no_event_has_is_reported(streamsvm, tmp_path):
     write_stream(tmp_path / "in.csv", 100)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
     done = streamsvm(*asked, "--set", "cost=UP:DOWM=3", "--set", "alarms=DOWN=0.1")
@@ -141,7 +141,7 @@ def test_settings_that_do_not_fit_are_refused(refused, tmp_path, options, messag
 
 
 @pytest.mark.parametrize("setting", ["alarms=UP=recall:0.9", "class-weight=balanced"])
-def test_what_follows_labels_is_not_for_a_model_that_does_not_learn(refused, tmp_path, setting):
+def test_options_of_learning_are_refused_for_a_model_that_does_not_learn(refused, tmp_path, setting):
     write_stream(tmp_path / "in.csv", 10)
     assert "predict learns no labels" in refused("predict", "in.csv", "--model", "m", "--set", setting)
 

@@ -70,7 +70,7 @@ def test_bursts_of_errors_are_not_drops():
     assert sum(run_of(in_bursts(rng, 20_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
 
 
-def test_gradual_drops_are_noticed_however_slow():
+def test_slow_gradual_drops_are_detected():
     n = 2_000_000
     rate = np.interp(np.arange(n), [0, 500_000, 1_000_000, n], [0.98, 0.98, 0.86, 0.86])
     drops = run_of(np.random.default_rng(7).random(n) < rate)

@@ -187,7 +187,7 @@ def test_the_effect_of_label_autocorrelation_is_beside_the_leader(clockwork):
     assert f"weight {model.autocorrelation_weight:.2f}" in used
 
 
-def test_an_autocorrelation_that_says_nothing_is_reported_as_not_used(blend):
+def test_an_uninformative_autocorrelation_is_reported_as_not_used(blend):
     assert "label autocorrelation: not used" in text(blend)
     without = demo(StreamSVMClassifier(effort="low", budget=20, label_autocorrelation=False), 500)
     assert "autocorrelation" not in text(without)

@@ -106,7 +106,7 @@ def test_keys_that_never_match_are_reported_with_an_example_of_each_side(of_even
     assert "--label" not in out
 
 
-def test_keys_that_match_at_times_are_no_mistake():
+def test_keys_that_match_at_times_are_not_reported():
     asked = write_late(((i, i) for i in range(200)), ((i if i % 3 else f"{i}.0", i + 5) for i in range(200)))
     assert summary(*asked, *SECONDS)["notices"] == []
 

@@ -81,7 +81,7 @@ def test_records_do_not_depend_on_batches_or_the_format(stream, suffix, tmp_path
         assert [row["kind"] for row in batch.rows()] == [one["kind"] for one in lines]
 
 
-def test_features_are_monitored_before_late_labels_come(stream, tmp_path, streamsvm):
+def test_features_are_monitored_before_late_labels_arrive(stream, tmp_path, streamsvm):
     loads = [float(line.split(",")[3]) for line in stream.read_text().splitlines()[1:501]]
     known = "".join(f"k{i},{1_700_000_001 + i},{'bad' if load > 0.0 else 'ok'}\n" for i, load in enumerate(loads))
     (tmp_path / "labels.csv").write_text(f"id,t,y\n{known}k{N - 1},{1_700_000_000 + 2 * N},ok\n")
@@ -133,7 +133,7 @@ def test_a_long_stream_is_profiled_in_one_pass(tmp_path, streamsvm):
     assert (tmp_path / "alerts.jsonl").read_text() == ""
 
 
-def test_reports_say_what_changed_and_whether_accuracy_followed(stream):
+def test_reports_name_changes_and_whether_accuracy_dropped(stream):
     config = RunConfig(source=str(stream), label="y", time="t", ignore="id", model="bsgd", reference=1024)
     report = Run(config).start()
     text = str(report)

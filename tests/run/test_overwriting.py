@@ -105,7 +105,7 @@ def test_a_directory_of_checkpoints_keeps_the_files_of_others():
     assert Path("ck/waiting/notes.txt").exists()
 
 
-def test_in_python_foreign_files_stay_as_well():
+def test_in_python_foreign_files_are_not_replaced_either():
     write_foreign(Path("f.svm"))
     expansion = KernelExpansion.__new__(KernelExpansion)
     for model in (CPMClassifier(), expansion):

@@ -121,7 +121,7 @@ SMALL = 4096  # limit of file sizes in bytes
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_full_disk_says_which_file_of_which_purpose(streamsvm, tmp_path, options, message):
+def test_a_full_disk_is_reported_with_the_file_and_its_purpose(streamsvm, tmp_path, options, message):
     write_stream(tmp_path / "in.csv", 6000 if "--dead-letter" in options else 2000, broken="--dead-letter" in options)
     # A label of a few thousand letters makes the summary large.
     if "--summary" in options:

@@ -113,7 +113,7 @@ def test_missing_cases_are_measured_and_failures_do_not_stop_the_others(results)
     assert {"commit", "date", "command", "versions"} <= set(own)
 
 
-def test_a_case_may_have_several_results_which_are_done_together(results):
+def test_a_case_may_have_several_results_that_are_measured_together(results):
     case = Case("sea", lambda: {"A": {"accuracy": 1.0}, key_of("B", 3): {"accuracy": 2.0}}, several=True)
     assert run([case], results, NEW) == 0
     assert {key: row["accuracy"] for key, row in results.rows.items()} == {"sea / A": 1.0, "sea / B / 3": 2.0}

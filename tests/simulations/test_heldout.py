@@ -100,7 +100,7 @@ def test_sparse_rows_have_their_zeros(folder):
     ]
 
 
-def test_a_stream_stands_beside_the_best_published_learners(folder, capsys):
+def test_a_stream_is_compared_with_the_best_published_learners(folder, capsys):
     assert main(["arena", f"{folder / 'machine.csv'}?delimiter=;&label=state", "--out", "arena.json"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| machine")).split("|")
     loss, accuracy, _ = (float(text) for text in row[2].split("/"))

@@ -277,7 +277,6 @@ def _accuracy(report: Report) -> dict[str, Any]:
 
 
 def _name(report: Report, model: Any) -> str:
-    """Return the name of the learner."""
     if report.refits is None:
         return report.model.rpartition(".")[2]
     return f"{type(getattr(model, 'model', model)).__name__} with refits"

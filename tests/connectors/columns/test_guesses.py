@@ -101,7 +101,7 @@ def test_another_text_repeated_among_numbers_is_missing(tmp_path, caplog, every,
         [*map(str, range(20)), *["90+"] * 6],  # a number in another format
     ],
 )
-def test_columns_of_numbers_and_texts_stay_categories(tmp_path, cells):
+def test_columns_of_numbers_and_texts_remain_categories(tmp_path, cells):
     (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * len(cells)))
     assert batch.features["x"].tolist() == cells
 

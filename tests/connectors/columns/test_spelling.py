@@ -203,7 +203,7 @@ def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_
     ("form", "example"),
     [("{} kg", "0 kg"), ("{}.5-", "0.5-"), ('="{}"', '="0"')],
 )
-def test_numbers_with_more_beside_them_are_reported_once(tmp_path, caplog, form, example):
+def test_numbers_with_other_text_are_reported_once(tmp_path, caplog, form, example):
     cells = [form.format(i % 12) for i in range(60)]
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", quote="none")
     assert found == cells
@@ -281,7 +281,7 @@ def test_a_column_that_is_empty_at_first_is_read_in_its_spelling(tmp_path, caplo
     assert ("--set decimal=," in caplog.text) == ("decimal" not in options)
 
 
-def test_a_column_that_is_empty_at_first_and_holds_texts_is_reported(tmp_path, caplog):
+def test_a_column_that_is_empty_at_first_and_contains_texts_is_reported(tmp_path, caplog):
     cells = [""] * 1500 + ["red", "1", "blue"]
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
     assert found[1500:] == ["red", "1", "blue"]

@@ -41,7 +41,7 @@ def test_all_kinds_are_included():
 
 
 @pytest.mark.parametrize("width", [0, 1, 20, 100_000])
-def test_a_change_is_safe_however_narrow(width):
+def test_narrow_changes_do_not_overflow(width):
     past = [share(i, 5_000, width) for i in (0, 4_999, 5_000, 5_001, 10_000_000)]
     assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(past))
     assert past[2] == (0.5 if width else 1.0)
