@@ -294,6 +294,7 @@ THROUGHPUT = Benchmark(
             ],
         )
     },
+    others=("bare", "decoding"),
     packages=PACKAGES,
     arguments=throughput_arguments,
 )
