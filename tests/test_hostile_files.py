@@ -172,6 +172,7 @@ FLOAT_OUT = {"float": "0x1p9999"}
 HEADERS: dict[str, dict[str, Any]] = {
     "classes twice": {"classes": [0, 2, 2]},
     "classes that are equal": {"classes": [1, 2, True]},
+    "class NaN": {"classes": [0, 1, {"float": "nan"}]},
     "class that is a list": {"classes": [0, 1, [2]]},
     "one class more": {"classes": [0, 1, 2, 3]},
     "many classes": {"classes": list(range(100_000))},
@@ -314,6 +315,8 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "limit negative": ({"limit": "-0x1p0"}, {}),
     "classes twice": ({"classes": ["x", "x"]}, {}),
     "one name": ({"names": ["a"]}, {}),
+    "infinite shift": ({}, {"shift": np.array([0.0, math.inf])}),
+    "scales in a table": ({}, {"scale": np.ones((2, 1))}),
     "vectors are whole": ({}, {"vectors": np.zeros((3, 2), np.int64)}),
     "coefs NaN": ({}, {"coefs": np.full((2, 3), math.nan)}),
     "negative relevance": ({}, {"relevance": -np.ones(2)}),
