@@ -78,8 +78,7 @@ def count(state, block, batch, label, k):
     if state.uses_autocorrelation:
         if late >= 0:
             memory = batch.memories[late]
-            ago = kept_answer(memory, state.experts.size + BY_SEASON)
-            learn_remembered(state.autocorrelation, memory, row.key, voted, label, place, ago)
+            learn_remembered(state.autocorrelation, memory, row.key, voted, label, place)
             judge_answers(state, memory, label)
             if row.late > 0 and label < n and n >= 2:
                 learn_kept_mixture(state, memory, voted, place)
@@ -189,11 +188,16 @@ def learn_kept_combination(state, memory, label, delay):
 
 @kernel
 def judge_answers(state, memory, label):
-    """Update the accuracies of label autocorrelation with stored answers."""
+    """Update the accuracies of label autocorrelation with stored answers.
+
+    The season is judged by the label that the current season would have named.
+    """
+    labels, first = state.autocorrelation, state.experts.size
+    is_answered = kept_answer(memory, first + BY_VOTE) >= 0
     for i in range(ANSWERS):
-        answer = kept_answer(memory, state.experts.size + i)
+        answer = labels.ago if i == BY_SEASON and is_answered else kept_answer(memory, first + i)
         if answer >= 0:
-            learn_answer(state.autocorrelation, i, answer == label)
+            learn_answer(labels, i, answer == label)
 
 
 @kernel
@@ -207,7 +211,7 @@ def learn_kept_mixture(state, memory, n, place):
     named[BY_P], named[BY_POOL] = kept_place(state, memory, late), kept_place(state, memory, late + 1)
     named[BY_LATE_VOTE] = kept_place(state, memory, n_experts + BY_VOTE)
     named[BY_LATE_LAST] = kept_place(state, memory, n_experts + BY_LAST)
-    named[BY_LATE_SEASON] = kept_place(state, memory, n_experts + BY_SEASON)
+    named[BY_LATE_SEASON] = known_place(state, labels.ago)
     named[BY_LATE_FREQUENCY] = kept_place(state, memory, n_experts + BY_FREQUENCY)
     if named[BY_P] >= 0:
         labels.confidence = kept_confidence(memory, n_experts, n_experts + VOTES)
@@ -218,5 +222,10 @@ def learn_kept_mixture(state, memory, n, place):
 @inlined
 def kept_place(state, memory, i):
     """Return the position of answer i of a memory among the classes voted on, or -1."""
-    answer = kept_answer(memory, i)
-    return place_of(state, answer) if 0 <= answer < state.n_classes else -1
+    return known_place(state, kept_answer(memory, i))
+
+
+@inlined
+def known_place(state, label):
+    """Return the position of a class in the vote, or -1 if it is unknown."""
+    return place_of(state, label) if 0 <= label < state.n_classes else -1

@@ -335,7 +335,7 @@ def follow(state, key, label, made, before):
     state.late += LATE_RATE * ((1.0 if made < state.n_learned else 0.0) - state.late)
     rate = max(RUN_RATE, 1.0 / (state.n_learned + 1.0))
     state.change_rate += rate * ((1.0 if label != state.recent[0] else 0.0) - state.change_rate)
-    append_label(state, label, before)
+    append_label(state, label, before, before - made + 1)
     state.n_fresh, state.last_key = 0, key
 
 

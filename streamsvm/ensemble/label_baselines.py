@@ -17,7 +17,8 @@ Their mixture has posterior weights under a small probability of a switch (fixed
 to the log loss of the best predictor, also after a change of the best one.
 
 A season is the lag at which recent labels agree most often. It counts as found if it agrees more often than the last
-label and the most frequent class, by SEASON_MARGIN.
+label and the most frequent class, by SEASON_MARGIN. If labels are late and persist, no lag may agree more often than
+lag 1. Then the lag of the last known label replaces lag 1, and the season is a longer lag.
 
 Notes
 -----
@@ -249,10 +250,13 @@ def season_label(state, made, waiting):
 
 
 @inlined
-def first_season_label(state):
-    """Return the label in the next label's phase of the oldest known season, or -1."""
+def next_season_label(state, made):
+    """Return the last of the first `made` labels in the next label's phase.
+
+    If the history has none, return the oldest label of this phase; -1 if there is no season.
+    """
     season, n = max(state.season, 1), state.n_learned
-    lag = min(n, NOTES) // season * season
+    lag = min((n - made + season) // season * season, min(n, NOTES) // season * season)
     return state.history[(n - lag) % NOTES] if state.season > 0 and lag > 0 else -1
 
 
@@ -340,13 +344,13 @@ def count_label(state, labels, label, lags):
 
 
 @kernel
-def append_label(state, label, made):
+def append_label(state, label, made, last):
     """Make a label the last one known.
 
-    The season is found by the lags from the first `made` labels.
+    The other arguments are as for `find_season`.
     """
     if (uint(state.n_learned) * uint(0x9E3779B97F4A7C15)) >> uint(61) == 0:
-        find_season(state, label, made)
+        find_season(state, label, made, last)
     state.history[state.n_learned % NOTES] = label
     for k in range(LAGS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
@@ -355,20 +359,33 @@ def append_label(state, label, made):
 
 
 @kernel
-def find_season(state, label, made):
-    """Update the agreement at each lag with a label, and the season."""
+def find_season(state, label, made, last):
+    """Update the agreement at each lag with a label, and the season.
+
+    Lags count back from the first `made` labels. The last label known at the prediction is at the lag `last`.
+    """
     agreement, at = state.agreement, made % NOTES
     most = min(MOST_SEASON, made, NOTES - (state.n_learned - made))
     rate = max(1.0 / (state.n_learned // SEASON_SAMPLE + SEASON_CAUTION), 1.0 / SEASON_WINDOW)
     compare(state.history, agreement, (label, rate), 1, min(most, at), at)
     compare(state.history, agreement, (label, rate), at + 1, most, at + NOTES)
-    best = 0
-    for lag in range(2, most + 1):
+    state.season = season_beyond(state, 1, most)
+    if state.season == 0 and 1 < last <= most:
+        state.season = season_beyond(state, last, most)
+
+
+@inlined
+def season_beyond(state, last, most):
+    """Return the lag above `last` with most agreement.
+
+    It is 0 if the lag `last` or the most frequent class agrees about as often.
+    """
+    agreement, n, best = state.agreement, state.counts.shape[1], 0
+    for lag in range(last + 1, most + 1):
         if agreement[uint(lag)] > agreement[uint(best)]:
             best = lag
-    frequent = share_of(state, 0, best_class(state.counts[0], 0, state.counts.shape[1]), state.counts.shape[1])
-    is_found = best > 0 and agreement[best] > max(agreement[1], frequent) + SEASON_MARGIN
-    state.season = best if is_found else 0
+    frequent = share_of(state, 0, best_class(state.counts[0], 0, n), n)
+    return best if best > 0 and agreement[best] > max(agreement[last], frequent) + SEASON_MARGIN else 0
 
 
 @inlined

@@ -14,6 +14,9 @@ Events predicted before the first label have no stored answers, so predictions c
 During this time, the label in the first season of the history is compared with the current vote. If it is right more
 often, the season counts as more accurate than the vote. This comparison favours the vote, which has learned all other
 labels, while the first season is the most distant one. Later the stored answers decide.
+
+A season is judged by the labels that it would have named at the predictions, had it been known then. Otherwise, the
+labels of the two delays before it was found would count against it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_mixture,
     revise,
 )
-from streamsvm.ensemble.label_baselines import BY_SEASON, BY_VOTE, count_label, first_season_label
+from streamsvm.ensemble.label_baselines import BY_SEASON, BY_VOTE, count_label, next_season_label
 from streamsvm.ensemble.late_mixture import count_late
 from streamsvm.ensemble.notes import LAGS, NOTES
 
@@ -58,15 +61,15 @@ def is_current(state):
 
 
 @kernel
-def learn_remembered(state, memory, key, n, label, place, ago):
+def learn_remembered(state, memory, key, n, label, place):
     """Learn the label of an event that was predicted with this memory.
 
-    `ago` is the label one season ago, as stored at the prediction. The other arguments are as for
-    `learn_autocorrelation`. Named classes are the current ones, because a memory contains only labels.
+    The other arguments are as for `learn_autocorrelation`. Named classes are the current ones, because a memory
+    contains only labels. The label one season ago goes to `ago`.
     """
     made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
+    state.ago = next_season_label(state, made)
     if n >= 2 and place < n:
-        state.ago = ago if made > 0 else first_season_label(state)
         revise(state, memory, n)
         learn_mixture(state, memory, n, place)
         if made == 0:

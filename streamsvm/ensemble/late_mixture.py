@@ -10,10 +10,11 @@ the gain in log loss beyond LEAST_GAIN per label, summed over independent labels
 Labels of one run are not independent, and feedback arrives only after the delay. The unit of evidence is therefore the
 smaller of the delay and the mean run of equal labels. The averages cover a number of delays.
 
-Parts are judged by what was known at the prediction. Of p, that is its class and the probability of this class. Other
-classes share the rest in proportion to their frequencies, in the pool as well. Frequencies at the prediction are not
-stored: those known now would include the label itself and its run. Copies of the frequencies are therefore made once
-per delay, and the copy before the last judges. The frequencies average over FREQUENCY_WINDOW delays.
+Parts are judged by what was known at the prediction, except that the length of the season is the current one. Of p,
+that is its class and the probability of this class. Other classes share the rest in proportion to their frequencies, in
+the pool as well. Frequencies at the prediction are not stored: those known now would include the label itself and its
+run. Copies of the frequencies are therefore made once per delay, and the copy before the last judges. The frequencies
+average over FREQUENCY_WINDOW delays.
 
 The predicted class is the class of p, or of the mixture if the pool has an advantage. Another answer replaces it if it
 was right more often: p, the mixture, the vote without label autocorrelation, or a baseline. The *lead* of an answer is
