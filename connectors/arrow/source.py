@@ -92,7 +92,7 @@ class ArrowSource(ArrowRows):
                 yield from self._batches_of(frame)
         elif hasattr(data, "__arrow_c_stream__"):
             reader = self._pa.RecordBatchReader.from_stream(data)
-            yield self._pa.RecordBatch.from_pylist([], reader.schema)
+            yield self._empty(reader.schema)
             yield from reader
         else:
             for part in data:
@@ -100,8 +100,13 @@ class ArrowSource(ArrowRows):
 
     def _batches_of(self, part: Any) -> list[Any]:
         table = self._table(part)
-        found: list[Any] = table.to_batches() or [self._pa.RecordBatch.from_pylist([], table.schema)]
+        found: list[Any] = table.to_batches() or [self._empty(table.schema)]
         return found
+
+    def _empty(self, schema: Any) -> Any:
+        """Return a batch without rows."""
+        # `from_pylist` lacks some types of dictionaries, such as those of polars 1.
+        return self._pa.RecordBatch.from_arrays([self._pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
     def _table(self, part: Any) -> Any:
         """Return a data frame or Arrow data as an Arrow table."""
