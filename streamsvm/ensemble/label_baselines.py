@@ -60,6 +60,8 @@ AHEAD = 1e-4
 # golden ratio spreads these labels, so that all phases of a season are sampled.
 MOST_SEASON, SEASON_SAMPLE, SEASON_WINDOW, SEASON_CAUTION = 750, 8, 300.0, 30.0
 SEASON_MARGIN = 0.05
+# Three standard deviations of the agreement of a run.
+RUNS_MARGIN = 1.5
 _SHARE = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
 FIELDS: dict[str, SchemaEntry] = {
@@ -369,23 +371,25 @@ def find_season(state, label, made, last):
     rate = max(1.0 / (state.n_learned // SEASON_SAMPLE + SEASON_CAUTION), 1.0 / SEASON_WINDOW)
     compare(state.history, agreement, (label, rate), 1, min(most, at), at)
     compare(state.history, agreement, (label, rate), at + 1, most, at + NOTES)
-    state.season = season_beyond(state, 1, most)
+    state.season = season_beyond(state, 1, most, SEASON_MARGIN)
     if state.season == 0 and 1 < last <= most:
-        state.season = season_beyond(state, last, most)
+        # The labels of a run are equal, so agreements vary as if each run were a single label.
+        n_runs = max(1.0, state.change_rate * min(state.n_learned, SEASON_SAMPLE * SEASON_WINDOW))
+        state.season = season_beyond(state, last, most, SEASON_MARGIN + RUNS_MARGIN / math.sqrt(n_runs))
 
 
 @inlined
-def season_beyond(state, last, most):
+def season_beyond(state, last, most, margin):
     """Return the lag above `last` with most agreement.
 
-    It is 0 if the lag `last` or the most frequent class agrees about as often.
+    It is 0 unless it agrees more often, by the margin, than the lag `last` and the most frequent class.
     """
     agreement, n, best = state.agreement, state.counts.shape[1], 0
     for lag in range(last + 1, most + 1):
         if agreement[uint(lag)] > agreement[uint(best)]:
             best = lag
     frequent = share_of(state, 0, best_class(state.counts[0], 0, n), n)
-    return best if best > 0 and agreement[best] > max(agreement[last], frequent) + SEASON_MARGIN else 0
+    return best if best > 0 and agreement[best] > max(agreement[last], frequent) + margin else 0
 
 
 @inlined
