@@ -84,6 +84,7 @@ class ParquetPartsSink(PartsSink):
         return int(self._pa.parquet.read_metadata(part.unfinished).num_rows) if exists else 0
 
     def _truncate(self, part: Part) -> None:
-        table = self._pa.parquet.read_table(part.unfinished).slice(0, part.durable)
+        # Without `partitioning=None`, pyarrow before 24 adds columns for folders such as "hour=5".
+        table = self._pa.parquet.read_table(part.unfinished, partitioning=None).slice(0, part.durable)
         self._rows[part.path] = HeldRows(table.schema.names)
         self._rows[part.path].add(table.to_pydict().values())

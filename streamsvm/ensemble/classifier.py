@@ -222,6 +222,11 @@ class StreamSVMClassifier(Ensemble):
         """
         return None if self._refitter is None else dict(self._refitter.refit_totals())
 
+    @property
+    def refits_on_demand(self) -> bool:
+        """Whether the trigger of `refit` is or contains `OnDemand`."""
+        return self._refitter is not None and bool(self._refitter.refits_on_demand)
+
     def refit_now(self) -> None:
         """Start a refit after the next labelled event.
 

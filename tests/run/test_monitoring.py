@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from connectors import open_source
+from streamsvm import StreamSVMClassifier
+from streamsvm.refit import Latest, OnDemand
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.page.watch import CheckpointView
 from streamsvm.run.prometheus import text_of_report
@@ -158,15 +160,18 @@ def test_without_options_nothing_is_monitored_or_imported(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment())
 
 
-@pytest.mark.parametrize("size", [300, 3_000])
-def test_an_alarm_starts_a_refit(stream, size, tmp_path):
-    source, refit = f"{stream}?batch_size={size}", "newton,every=alarm:100,window=1000"
+@pytest.mark.parametrize(("size", "learner"), [(300, "cpm"), (3_000, "cpm"), (300, "own"), (300, "saved")])
+def test_an_alarm_starts_a_refit(stream, size, learner, tmp_path):
+    asked: dict[str, Any] = {"model": learner, "refit": "newton,every=alarm:100,window=1000"}
+    if learner != "cpm":
+        refit = {"solver": "newton", "trigger": OnDemand(gather=100), "window": Latest(1_000)}
+        asked = {"model": StreamSVMClassifier(effort="low", refit=refit)}
+    if learner == "saved":
+        asked["model"].save(tmp_path / "model")
+        asked = {"model": str(tmp_path / "model")}
+    options = {"source": f"{stream}?batch_size={size}", "label": "y", "time": "t", "ignore": "id", "reference": 1024}
     alerts = str(tmp_path / "alerts.jsonl")
-    report = Run(
-        RunConfig(
-            source=source, label="y", time="t", ignore="id", model="cpm", refit=refit, alerts=alerts, reference=1024
-        )
-    ).start()
+    report = Run(RunConfig(**options, **asked, alerts=alerts)).start()
     features = [alarm for alarm in json_lines(Path(alerts)) if alarm["column"] is not None]
     n_labelled = sum(i % 10 != 3 for i in range(features[-1]["events"]))
     assert report.refits is not None
