@@ -45,6 +45,10 @@ class FeatureMismatchError(ValueError):
         self.missing, self.new = list(missing), list(new)
         super().__init__(message)
 
+    def __reduce__(self) -> Any:
+        # Errors of worker processes are pickled; by default only the message is passed to `__init__`.
+        return type(self), (str(self), self.missing, self.new)
+
 
 def compare(
     known: Collection[Any],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,10 @@ class BadRows(ValueError):
         shown = "; ".join(f"row {i}: {reason}" for i, reason in sorted(self.rows.items())[:3])
         more = f" and {len(self.rows) - 3} more" if len(self.rows) > 3 else ""
         super().__init__(f"{shown}{more}. No row has been used: mend or leave out the bad ones.")
+
+    def __reduce__(self) -> Any:
+        # Errors of worker processes are pickled; by default the message is passed to `__init__`.
+        return type(self), (self.rows,)
 
 
 @dataclass(slots=True)

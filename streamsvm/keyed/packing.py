@@ -39,6 +39,8 @@ SCHEMA_BYTES, FREE_BYTES = 64 << 20, 128 << 20
 MOST_FIRST = 1024
 # Bytes of the hash of a setting.
 _DIGEST = 3
+# Setting that differs only between versions of streamsvm, or together with the class.
+TABLES = "state tables"
 # Types of labels that are encoded equally if they are equal.
 _EXACT = frozenset({str, int, bool})
 
@@ -126,7 +128,7 @@ class Packer:
                 "model, and use `parent` for a common prior model",
             )
         self._class, self._params = type(model), model._get_params()
-        self.settings: dict[str, Any] = {"class": self._class.__name__, "state tables": _tables(model.buffer)}
+        self.settings: dict[str, Any] = {"class": self._class.__name__, TABLES: _tables(model.buffer)}
         self.settings |= {name: encode_param(value) for name, value in self._params.items()}
         self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
         self._settings = b"".join(self._digests.values())
@@ -185,11 +187,16 @@ class Packer:
         settings, data, counts, packed = sections
         if settings != self._settings:
             own = enumerate(self._digests.items())
-            differ = [f"`{name}`" for i, (name, digest) in own if settings[i * _DIGEST :][:_DIGEST] != digest]
+            differ = [name for i, (name, digest) in own if settings[i * _DIGEST :][:_DIGEST] != digest]
+            if names := [f"`{name}`" for name in differ if name != TABLES]:
+                raise KeyStateError(
+                    f"the state of a key was written by a model with another {', '.join(names)}: use the settings "
+                    "that the keys started with, or start over",
+                    "settings",
+                )
             raise KeyStateError(
-                f"the state of a key was written by a model with another {', '.join(differ)}: use the settings "
-                "that the keys started with, or start over",
-                "settings",
+                "the state of a key was written by another version of streamsvm: use that version, or start over",
+                "version",
             )
         try:
             model = self._load(self._schema(data), packed, counts)

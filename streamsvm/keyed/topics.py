@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.clients import unknown_hosts
+from streamsvm.keyed.packing import TABLES
 
 ANSWER_S = 10.0
 LOOK_S = 0.5
@@ -217,7 +218,12 @@ def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
     began = orjson.loads(found[0].value()) if found else settings
     names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
-    if names:
+    if names == [TABLES]:
+        raise ConnectorError(
+            f"consumer group {group}: its keys were written by another version of streamsvm: use that version, or "
+            "another --consumer-group"
+        )
+    if names := [name for name in names if name != TABLES]:
         differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
         raise ConnectorError(
             f"consumer group {group}: its keys started with {differ}: use these settings, or another --consumer-group"

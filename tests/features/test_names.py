@@ -42,10 +42,11 @@ def test_an_array_of_another_width_is_refused(make, tmp_path):
     for held in (model, saved(model, tmp_path), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for rows in (X[:, :3], wide, X[:, :3].astype(object), scipy.sparse.csr_array(wide)):
             for way in (held.predict_many, held.predict_proba_many, lambda rows, held=held: held.learn_many(rows, Y)):
-                with raises(FeatureMismatchError, named=f"{rows.shape[1]} features"):
+                with raises(FeatureMismatchError, named=f"{rows.shape[1]} features") as caught:
                     way(rows)
         for rows in (X, X.astype(object), scipy.sparse.csr_array(X), pd.DataFrame(X)):
             held.predict_many(rows)
+    assert vars(pickle.loads(pickle.dumps(caught.value))) == vars(caught.value)  # as from a worker process
 
 
 @each_choice(("make", MAKERS.values()), ("learned", [X, FRAME]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import warnings
 from collections import Counter, OrderedDict, defaultdict
@@ -163,6 +164,8 @@ def test_all_bad_rows_are_reported_at_once():
         with pytest.raises(BadRows) as error:
             FeatureSpace(9).encode(rows, [True] * 10)
         assert sorted(error.value.rows) == [1, 3, 5, 7, 9]
+    received = pickle.loads(pickle.dumps(error.value))  # as from a worker process
+    assert (str(received), received.rows) == (str(error.value), error.value.rows)
 
 
 # Columns ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.keyed import KeyStateError
+from streamsvm.keyed import KeyStateError, packing
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.sections import VERSION, seal, unseal
 from streamsvm.parameters import ParameterError
@@ -210,6 +210,13 @@ def test_another_model_is_refused_by_name():
         Packer(CPMClassifier(n_faces=3, l2=0.1)).unpack(sections)
     with raises(KeyStateError, reason="settings"):
         Packer(BSGDClassifier()).unpack(sections)
+
+
+def test_a_key_of_another_version_is_refused_as_such(monkeypatch):
+    _, _, sections = packed(CPMClassifier())
+    monkeypatch.setattr(packing, "_tables", lambda state: "tables of another version")
+    with raises(KeyStateError, reason="version"):
+        Packer(CPMClassifier()).unpack(sections)
 
 
 @pytest.mark.parametrize("model", [RefitClassifier(CPMClassifier()), DecidingClassifier(CPMClassifier()), object()])
