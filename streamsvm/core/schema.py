@@ -7,7 +7,9 @@ follow from the table.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -190,15 +192,28 @@ class Schema:
         """Return the memory in bytes of a state with these dimensions, without substates."""
         return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.external)
 
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the names, types and dimensions of all entries, which determine the layout of the memory."""
+        arrays = [(name, array.dims, array.element.descr, array.external) for name, array in self.of(Array)]
+        return hashlib.blake2b(repr((self.record.descr, arrays)).encode(), digest_size=8).hexdigest()
+
     def __reduce__(self) -> Any:
-        return _schema_of, (self.name,)
+        # A pickled state is bytes of memory, which another version may arrange differently.
+        return _schema_of, (self.name, self.digest)
 
 
 SCHEMAS: dict[str, Schema] = {}
 
 
-def _schema_of(name: str) -> Schema:
-    return SCHEMAS[name]
+def _schema_of(name: str, digest: str = "") -> Schema:
+    """Return a schema for unpickling, if it still has the pickled layout."""
+    found = SCHEMAS.get(name)
+    if found is None or found.digest != digest:
+        raise pickle.UnpicklingError(
+            "the pickle was written by another version of streamsvm: use that version, or train the model again"
+        )
+    return found
 
 
 def _split(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
+import pytest
 
-from streamsvm.core.schema import Array, Number, Schema, Substate, address, i64, records
+from streamsvm.core.schema import SCHEMAS, Array, Number, Schema, Substate, address, i64, records
 from streamsvm.core.state import State
 from streamsvm.keyed.snapshots import Snapshots
 from tests.errors import raises
@@ -64,6 +66,20 @@ def test_copies_and_saved_states_are_equal():
         assert (other.rate, other.inner.count) == (0.25, 5)
         np.testing.assert_array_equal(other.values, values)
     assert sorted(state.saved()) == ["heads.weight", "inner.count", "rate", "values"]
+
+
+def test_a_pickle_of_another_version_is_refused(monkeypatch):
+    state = State(INNER)
+    state.count = 5
+    written = pickle.dumps(state)
+    assert pickle.loads(written).count == 5
+    monkeypatch.setitem(SCHEMAS, "inner", INNER)  # restores it after the test
+    Schema("inner", {"number": Number("the count, with another name", i64, saved=True)})
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(written)
+    del SCHEMAS["inner"]
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(written)
 
 
 def test_external_arrays_are_found_and_undeclared_ones_are_not():
