@@ -44,6 +44,12 @@ class Notice(NamedTuple):
         return cls(form.format(name=name, **details), form, name)
 
 
+class CountNotice(str):
+    """Notice with a count that the source restores with its position."""
+
+    __slots__ = ()
+
+
 def grouped(notices: Iterable[Notice]) -> list[str]:
     """Return one message per kind of notice, with the first names and their number.
 

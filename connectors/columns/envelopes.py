@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from connectors.columns.cells import Bad, shown
+from connectors.notices import CountNotice
 from connectors.options import Options
 
 KINDS = ("debezium", "connect")
@@ -56,7 +57,8 @@ class Envelope:
     def notices(self) -> list[str]:
         """What was skipped so far, as one message."""
         counts = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.skipped.items()))
-        return [f"skipped, because they are no events (envelope={self._kind}): {counts}"] if counts else []
+        what = f"skipped, because they are no events (envelope={self._kind}): {counts}"
+        return [CountNotice(what)] if counts else []
 
     def unwrapped(self, rows: Sequence[dict[str, Any]], bad: Bad) -> tuple[list[dict[str, Any]], dict[int, str]]:
         """Return the records, and by row the kinds of skipped ones.

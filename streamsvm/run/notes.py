@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from connectors.events import Rejected
-from connectors.notices import Notices
+from connectors.notices import CountNotice, Notices
 from connectors.streams import Source
 from streamsvm.labels import stranger_notices
 from streamsvm.models.codec import State
@@ -101,8 +101,8 @@ class SourceNotices:
         return list(dict.fromkeys([*self._before, *notices_of(self._source)]))
 
     def state(self) -> State:
-        """Return the state as a JSON header and arrays."""
-        return {"texts": self.texts}, {}
+        """Return the state as a JSON header and arrays, without what the source restores."""
+        return {"texts": [text for text in self.texts if not isinstance(text, CountNotice)]}, {}
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""

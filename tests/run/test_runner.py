@@ -12,6 +12,7 @@ from river.base import Classifier
 from connectors import open_sink
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected
+from connectors.notices import CountNotice
 from connectors.streams import Sink, Source
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.models.archive import read_archive, write_archive
@@ -350,6 +351,17 @@ def test_a_resumed_run_reports_the_warnings_from_before(tmp_path):
     assert kept(tmp_path, source=Warned(200), max_events=100).notices == [*Warned.notices]
     report = kept(tmp_path)
     assert (report.resumed, report.notices, report.source_notices) == (100, [*Warned.notices], [*Warned.notices])
+
+
+def test_a_resumed_run_reports_a_count_once(tmp_path):
+    class Counting(Numbers):
+        @property
+        def notices(self):
+            return [CountNotice(f"{self.at} read")]
+
+    first = kept(tmp_path, source=Counting(200), max_events=100)
+    last = kept(tmp_path, source=Counting(200))
+    assert (len(first.notices), last.notices) == (1, ["200 read"])
 
 
 def test_a_run_that_is_fenced_off_while_it_resumes_fails_as_later(tmp_path):
