@@ -162,11 +162,10 @@ class StreamSVMClassifier(Ensemble):
         self.max_classes = max_classes
         self.categories = base.check_categories(categories)
         self.refit, self.cost, self.class_weight, self.abstain = refit, cost, class_weight, abstain
-        own = dict.fromkeys(("refit", "cost", "class_weight", "abstain"))
         if refit is None and cost is None and class_weight is None and abstain is None:
             self._reset()
         else:
-            learner = type(self)(**self._get_params() | own)
+            learner = type(self)(**self._get_params() | dict.fromkeys(("refit", "cost", "class_weight", "abstain")))
             self._hold(Parts.around(learner, refit, (cost, class_weight, abstain)))
 
     def _hold(self, parts: Parts) -> None:
@@ -228,10 +227,7 @@ class StreamSVMClassifier(Ensemble):
         return self._refitter is not None and bool(self._refitter.refits_on_demand)
 
     def refit_now(self) -> None:
-        """Start a refit after the next labelled event.
-
-        If the trigger is not `Every`, `Growing` or `OnDemand`, the refit starts at the next multiple of 64 labelled
-        events.
+        """Start a refit after the next labelled event, see `RefitClassifier.refit_now`.
 
         Raises
         ------

@@ -243,9 +243,17 @@ class _Worker:
         return not self._was_ended and self._process.poll() is None and self._owner == os.getpid()
 
     def _introduce(self, solver: Solver | None) -> None:
-        assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # the next call reports an ended process
-            _write(self._process.stdin, solver)
+            self._send(solver)
+
+    def _send(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            _write(self._process.stdin, message)
+        except OSError:
+            with suppress(OSError):  # its buffer cannot be written; since Python 3.13, deleting the pipe would say so
+                self._process.stdin.close()
+            raise
 
     def end(self) -> None:
         """Kill the process."""
@@ -266,10 +274,9 @@ class _Worker:
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Send a task and wait for the solution."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _write(self._process.stdin, (solver, task))
+            self._send((solver, task))
             found = _read(self._process.stdout)[1]()
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error

@@ -151,7 +151,7 @@ def output_of(program: str, folder: Path, code: int) -> list[str]:
         )
     said = (folder / "output").read_text()
     assert done.returncode == code, said
-    return said.splitlines()
+    return [line for line in said.splitlines() if "compiling kernels" not in line]  # said once on a machine
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +226,7 @@ def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch
     assert worker.is_alive
     assert os.getpgid(worker._process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
     worker.end()
+    wait_for(lambda: worker._process.stdin.closed, "its end")  # otherwise Python 3.13 prints an error later
 
 
 def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeypatch):
