@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label
+from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label, real
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.online.saving import check_bounds, decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec, detector_named
@@ -156,7 +156,8 @@ def member_state(member: Member) -> State:
     """
     if member.task is None:
         return member.state()
-    return nested({"task": task_state(member.task)}, {"number": member.number})
+    header = {"number": member.number, "inverse_temperature": member.inverse_temperature}
+    return nested({"task": task_state(member.task)}, header)
 
 
 def member_of(state: State, solver: Any, n_classes: int) -> Member:
@@ -164,7 +165,7 @@ def member_of(state: State, solver: Any, n_classes: int) -> Member:
     if "task" not in state[0]:
         return Member.from_state(*state, n_classes)
     task = task_of(part_of(state, "task"), None, n_classes)
-    return Member(solver.solve(task), int(state[0]["number"]), task)
+    return Member(solver.solve(task), int(state[0]["number"]), task, real(state[0]["inverse_temperature"]))
 
 
 # Text ----------------------------------------------------------------------------------------------------------------

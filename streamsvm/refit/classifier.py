@@ -46,8 +46,9 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
 
     Online learners follow drift. While a concept lasts, a solver that makes many passes over a window is more accurate.
     The `trigger` starts a refit: the `solver` receives the events of the `window`. A fixed number of events later, its
-    model joins the vote. Models are weighted by the probability they gave to recent labels, so the model of a returning
-    concept regains its weight. The learner predicts alone unless the vote was recently more accurate.
+    model joins the vote. Its probabilities are calibrated on the latest of the events in between, at most 1,000. Models
+    are weighted by the probability they gave to recent labels, so the model of a returning concept regains its weight.
+    The learner predicts alone unless the vote was recently more accurate.
 
     If a model is late, the stream waits for it. Results are therefore reproducible. They do not depend on the batch
     size, or on saving and loading during a refit. A failed refit changes nothing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.features.rows import EncodedRows, Floats
+from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.models.archive import real
 from streamsvm.online.saving import check_bounds
 from streamsvm.refit import frozen_models, vote_kernels
 from streamsvm.refit.solvers import allows_nan, proba_of
@@ -26,8 +28,11 @@ logger = logging.getLogger(__name__)
 # tree. Beyond these bounds, level-by-level evaluation is faster.
 MASK_WORDS, MASK_COLUMNS = 1 << 21, 32
 
-# Models that consist of plain arrays, by name.
+# Models that consist of plain arrays, by name, and the arrays that are proportional to the scores.
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (LinearModel, KernelExpansion, Trees)}
+_SCORES = {LinearModel: ("coef", "intercept"), KernelExpansion: ("coefs", "biases"), Trees: ("start", "value")}
+# Range of inverse temperatures, lower bound of a probability in a logarithm, and number of halvings of the range.
+LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, _LEAST_PROBABILITY, _HALVINGS = 0.1, 1_000.0, 1e-12, 20
 
 
 class Member:
@@ -41,6 +46,8 @@ class Member:
         Number of the refit.
     task
         Task of the solver. It is kept only for a foreign model, which archives store as its training data.
+    inverse_temperature
+        Exponent of the model's probabilities, see `calibrate`.
 
     Attributes
     ----------
@@ -50,14 +57,15 @@ class Member:
         Addresses of the compiled function that evaluates the model and of its state; 0 for a foreign model.
     """
 
-    def __init__(self, solution: Solution, number: int, task: Task | None = None) -> None:
+    def __init__(
+        self, solution: Solution, number: int, task: Task | None = None, inverse_temperature: float = 1.0
+    ) -> None:
         self.model, self.settings, self.score = solution.model, solution.settings, solution.score
         self.number = number
         self.task: Task | None = None
         self.addresses = (0, 0)
+        self._set_temperature(inverse_temperature)
         if self.has_arrays:
-            self._state, entry = _state_of(self.model)
-            self.addresses = (compiled(entry).address, self._state.address)
             self.n_columns = int(
                 self.model.n_columns if isinstance(self.model, Trees) else len(self.model.scaler.shift)
             )
@@ -70,6 +78,34 @@ class Member:
     def has_arrays(self) -> bool:
         """Whether the model consists of plain arrays."""
         return type(self.model) in _KINDS.values()
+
+    def calibrate(self, rows: EncodedRows, codes: Ints, n_classes: int) -> None:
+        """Choose the inverse temperature with the smallest log loss on new rows.
+
+        The vote compares probabilities, and the scores of support vector machines are no logarithms of probabilities.
+
+        Parameters
+        ----------
+        rows, codes
+            Rows to which the model was not fitted, and their classes.
+        n_classes
+            Number of classes of the learner.
+        """
+        own = np.asarray(self.model.classes if self.has_arrays else self.model.classes_, np.int64)
+        proba = np.zeros((len(rows), n_classes))
+        self.evaluate(rows, np.ones(len(rows), np.int64), proba)
+        # A foreign model may fail on rows, and a class may be new.
+        is_known = np.isin(codes, own) & (proba.sum(axis=1) > 0.0)
+        if is_known.any():
+            at = (codes[is_known, None] == own).argmax(axis=1)
+            found = best_inverse_temperature(proba[is_known][:, own], at)
+            self._set_temperature(found * self.inverse_temperature)
+
+    def _set_temperature(self, beta: float) -> None:
+        self.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
+        if self.has_arrays:
+            self._state, entry = _state_of(_with_scores_times(self.model, self.inverse_temperature))
+            self.addresses = (compiled(entry).address, self._state.address)
 
     def evaluate(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         """Write the probabilities of all classes for some rows.
@@ -109,7 +145,8 @@ class Member:
             if found.shape != (n, n_classes):
                 raise ValueError(f"probabilities of shape {found.shape} for {n} rows and {n_classes} classes")
             # The last bits in double precision may depend on the other rows, because BLAS adds in blocks.
-            return np.clip(np.nan_to_num(found), 0.0, 1.0).astype(np.float32).astype(np.float64)
+            proba = np.clip(np.nan_to_num(found), 0.0, 1.0)
+            return tempered(proba, self.inverse_temperature).astype(np.float32).astype(np.float64)
         except Exception as error:  # a foreign model may raise anything, and the stream continues
             if n > 1:
                 return np.vstack([self._proba(X[[k]]) for k in range(n)])
@@ -125,7 +162,8 @@ class Member:
             return np.zeros((1, n_classes))
 
     def __reduce__(self) -> Any:
-        return Member, (Solution(self.model, self.settings, self.score), self.number, self.task)
+        solution = Solution(self.model, self.settings, self.score)
+        return Member, (solution, self.number, self.task, self.inverse_temperature)
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +171,8 @@ class Member:
         """Return header and arrays of a model that consists of arrays."""
         model, arrays = self.model.state()
         score = None if math.isnan(self.score) else self.score
-        return {"model": model, "number": self.number, "settings": self.settings, "score": score}, arrays
+        header = {"model": model, "number": self.number, "settings": self.settings, "score": score}
+        return header | {"inverse_temperature": self.inverse_temperature}, arrays
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Member:
@@ -147,7 +186,40 @@ class Member:
         model = _KINDS[header["model"]["class"]].from_state(header["model"], arrays)
         check_bounds("classes", np.array(model.classes, np.int64), 0, n_classes - 1)
         score = math.nan if header["score"] is None else float(header["score"])
-        return cls(Solution(model, dict(header["settings"]), score), int(header["number"]))
+        solution = Solution(model, dict(header["settings"]), score)
+        return cls(solution, int(header["number"]), None, real(header["inverse_temperature"]))
+
+
+def tempered(proba: Floats, beta: float) -> Floats:
+    """Return normalised powers of the probabilities of rows; zeros stay."""
+    if beta == 1.0:
+        return proba
+    most = proba.max(axis=1, keepdims=True)
+    powers = np.divide(proba, most, out=np.zeros_like(proba), where=most > 0.0) ** beta
+    return np.asarray(powers / np.maximum(powers.sum(axis=1, keepdims=True), 1.0))
+
+
+def best_inverse_temperature(proba: Floats, codes: Ints) -> float:
+    """Return the exponent of the probabilities with the smallest log loss.
+
+    `proba` has shape (n, n_classes), and `codes` are the columns of the labels. Labels are smoothed by the weight of
+    one row, because the exponent of a model without errors has no bound.
+    """
+    n, logs = len(proba), np.log(np.maximum(proba, _LEAST_PROBABILITY))
+    wanted = float(n * logs[np.arange(n), codes].mean() + logs.mean()) / (n + 1)
+    low, high = math.log(LEAST_INVERSE_TEMPERATURE), math.log(MOST_INVERSE_TEMPERATURE)
+    for _ in range(_HALVINGS):  # the log loss is convex, and this is its slope
+        middle = (low + high) / 2.0
+        expected = float((tempered(proba, math.exp(middle)) * logs).sum(axis=1).mean())
+        low, high = (middle, high) if expected < wanted else (low, middle)
+    return math.exp((low + high) / 2.0)
+
+
+def _with_scores_times(model: Any, factor: float) -> Any:
+    """Return a model of plain arrays whose scores are multiplied by a factor."""
+    if factor == 1.0:
+        return model
+    return replace(model, **{name: getattr(model, name) * factor for name in _SCORES[type(model)]})
 
 
 @cache

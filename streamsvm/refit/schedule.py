@@ -35,6 +35,8 @@ DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
 # Greatest number of labelled events per call of the vote.
 MOST_ROWS = 2_048
+# Greatest number of events for the calibration of a model.
+CALIBRATION_MOST = 1_000
 # Number of listed refits; older ones are only counted.
 KEPT = 100
 
@@ -253,6 +255,9 @@ class Refits:
             found: Member = job.result(self._settings.timeout)
         finally:
             note["seconds"] = job.seconds
+        # Events after the start of the refit, which the model has not seen.
+        newer = self.window.latest(min(self.window.n_taken - 1 - int(job.task.window.numbers[-1]), CALIBRATION_MOST))
+        found.calibrate(newer.rows, newer.codes, self.learner.n_classes)
         note["settings"] = dict(found.settings)
         note["score"] = None if math.isnan(found.score) else found.score
         self.vote.add(found, self.learner.n_classes)

@@ -303,6 +303,13 @@ class WindowMemory:
         """Return a copy of the events, in order of arrival."""
         return self.held()()
 
+    def latest(self, n: int) -> WindowRows:
+        """Return a copy of the latest n events, or of all if there are fewer."""
+        n, chunks = min(n, self._trim()), list(self._chunks)
+        while sum(map(len, chunks[1:])) >= n > 0:
+            chunks.pop(0)
+        return _latest(chunks, n)
+
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -306,9 +306,9 @@ def test_a_member_predicts_like_its_model(name, n_classes):
     space = FeatureSpace(100)
     memory.add(space.encode(X, np.ones(700, bool)), codes)
     solution = solver_of(name).solve(Task(memory.snapshot(), 4))
-    member, proba = Member(solution, 1), np.zeros((700, 6))
+    member, proba = Member(solution, 1, inverse_temperature=3.0), np.zeros((700, 6))
     member.evaluate(space.encode(X), np.ones(700, np.int64), proba)
-    scores = solution.model.decision_function(X)
+    scores = 3.0 * solution.model.decision_function(X)
     terms = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected = np.zeros((700, 6))
     expected[:, solution.model.classes] = terms / terms.sum(axis=1, keepdims=True)
@@ -419,6 +419,15 @@ def test_a_model_that_is_right_takes_over_within_200_events():
     right = predicted == np.array(y, object)
     assert right[:664].mean() < 0.6
     assert right[864:].mean() > 0.99
+
+
+def test_a_model_that_is_right_but_unsure_leads_a_learner_that_is_often_right():
+    X, y = hidden(1_500)
+    X[:, 1] += np.where(y, 1.5, -1.5)
+    model = cheap(Told(doubt=0.45), CPMClassifier(), trigger=Every(600), delay=64)
+    right = model.test_then_train(X, y) == np.array(y, object)
+    assert 0.9 < right[:664].mean() < 0.95
+    assert right[-500:].mean() > 0.99
 
 
 @pytest.mark.parametrize("learner", ["blend", "cpm"])

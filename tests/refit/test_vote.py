@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from streamsvm.core.state import State
 from streamsvm.refit import vote_kernels as kernels
 from streamsvm.refit.frozen_models import QUERY
+from streamsvm.refit.members import best_inverse_temperature, tempered
 
 N, CLASSES, PLACES = 1_500, 3, 7
 Floats = NDArray[np.float64]
@@ -137,3 +138,18 @@ def lost_to_models_that_are_alike(seed: int) -> float:
     np.put_along_axis(answers, said[:, :, None], 0.9, axis=2)
     _, proba = vote(new_vote(3), answers, labels)
     return float((learner == labels).mean() - (proba.argmax(axis=1) == labels).mean())
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 40.0])
+def test_the_inverse_temperature_of_probabilities_is_found(beta):
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.ones(CLASSES), 4_000)
+    labels = (true.cumsum(axis=1) > rng.random((len(true), 1))).argmax(axis=1)
+    assert best_inverse_temperature(tempered(true, 1.0 / beta), labels) == pytest.approx(beta, rel=0.1)
+
+
+def test_models_without_errors_on_few_events_are_not_certain():
+    labels = np.arange(64) % CLASSES
+    proba = np.where(np.arange(CLASSES) == labels[:, None], 0.4, 0.3)
+    found = tempered(proba, best_inverse_temperature(proba, labels))
+    assert 0.98 < found.max() < 0.995

@@ -120,6 +120,8 @@ class Kept:
         assert len(memory) == len(snapshot) == len(held)
         for name, own in (("codes", "code"), ("weights", "weight"), ("times", "time"), ("numbers", "number")):
             np.testing.assert_array_equal(getattr(snapshot, name), [event[own] for event in held])
+        half = len(held) // 2
+        np.testing.assert_array_equal(memory.latest(half).numbers, snapshot.numbers[len(held) - half :])
         dense, csr = dense_of(snapshot.rows, N_COLUMNS), csr_of(snapshot.rows, N_COLUMNS)
         expected = np.full((len(held), N_COLUMNS), math.nan)
         for i, event in enumerate(held):
