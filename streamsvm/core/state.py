@@ -46,7 +46,7 @@ class _Span(NamedTuple):
     array: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Layout:
     """Memory layout of a state for given dimensions.
 
@@ -86,6 +86,29 @@ def _layout(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Layout:
         addresses.append(word)
         at += _n_bytes(array, sizes)
     return _Layout(at, words, addresses, spans, sizes)
+
+
+@lru_cache(maxsize=1024)
+def _copies(mine: _Layout, theirs: _Layout) -> tuple[list[tuple[slice, slice]], list[str]]:
+    """Plan a copy between two layouts of a schema.
+
+    Returns
+    -------
+    tuple
+        Byte ranges of arrays that are copied whole, in both memories, and names of arrays that are cut to a common
+        shape or have addresses. Adjacent arrays share a range.
+    """
+    whole: list[tuple[slice, slice]] = []
+    cut = []
+    for name, (start, end, shape, array) in mine.spans.items():
+        other = theirs.spans[name]
+        if shape != other.shape or array.addresses:
+            cut += [name] if other.end > other.start else []
+        elif whole and start - whole[-1][0].stop == other.start - whole[-1][1].stop < ALIGNMENT:
+            whole[-1] = slice(whole[-1][0].start, end), slice(whole[-1][1].start, other.end)
+        else:
+            whole.append((slice(start, end), slice(other.start, other.end)))
+    return whole, cut
 
 
 _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
@@ -223,12 +246,11 @@ class State:
         """Copy everything from another state, cut to the dimensions of this one."""
         taken = self.schema.taken
         self._words[taken] = other._words[taken]
-        for name, array in self.schema.own_arrays.items():
-            mine, theirs = self._view(name), other._view(name)
-            if mine.shape == theirs.shape and not array.addresses:
-                mine[...] = theirs
-            elif theirs.size:
-                _copy_common(array, self.split(name), other.split(name))
+        whole, cut = _copies(self._layout, other._layout)
+        for mine, theirs in whole:
+            self._block[mine] = other._block[theirs]
+        for name in cut:
+            _copy_common(self.schema.own_arrays[name], self.split(name), other.split(name))
         for name, part in self.parts.items():
             part.take(other.parts[name])
 

@@ -54,6 +54,20 @@ def test_a_larger_one_takes_over_all_but_addresses():
     assert large.heads[0].run == 22
 
 
+@pytest.mark.parametrize(("before", "after"), [((3, 9), (3, 9)), ((3, 9), (12, 9)), ((3, 0), (3, 9)), ((3, 9), (2, 0))])
+def test_arrays_are_taken_over_up_to_the_common_size(before, after):
+    arrays = Schema("arrays", {f"array{i}": Array((dim,), "numbers") for i, dim in enumerate("aabaabba")})
+    one, other = (State(arrays, dict(zip("ab", sizes, strict=True))) for sizes in (before, after))
+    for i, dim in enumerate("aabaabba"):
+        getattr(one, f"array{i}")[:] = np.arange(1.0, 1.0 + one.dims[dim]) + 100.0 * i
+    other.take(one)
+    for i in range(8):
+        taken, given = getattr(other, f"array{i}"), getattr(one, f"array{i}")
+        common = min(len(taken), len(given))
+        np.testing.assert_array_equal(taken[:common], given[:common])
+        assert not taken[common:].any()
+
+
 def test_copies_and_saved_states_are_equal():
     state = outer()
     state.rate, state.inner.count = 0.25, 5
