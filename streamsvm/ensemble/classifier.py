@@ -108,9 +108,9 @@ class StreamSVMClassifier(Ensemble):
     is most probable.
 
     **Label autocorrelation.** Baselines predict labels without features: the last label, the label one season ago, and
-    the frequencies given the previous three labels. Predictions are a mixture of these and the vote, with weights that
-    depend on the log loss. If the last label, the label one season ago or the most frequent class was more accurate
-    than the mixture, it is the prediction.
+    the frequencies given the previous one or three labels. Predictions are a mixture of these and the vote, with
+    weights that depend on the log loss. If the last label, the label one season ago or the most frequent class was more
+    accurate than the mixture, it is the prediction.
 
     The label of an event is counted together with the previous labels that were known at the last prediction of the
     event. These previous labels are stored for up to 1,024 predictions without a label. Events must be learned in the

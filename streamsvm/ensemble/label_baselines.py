@@ -1,13 +1,14 @@
 """Baselines: predictions of a label from the previous labels, and their mixture.
 
 Every learner has to beat the trivial baselines: the last label, the majority of recent labels, and the label one season
-ago. Four predictors cover them with probabilities.
+ago. Five predictors cover them with probabilities.
 
 - CONTEXTS: decayed frequencies of classes given the previous labels. Let N_k(c | l_1 .. l_k) be the decayed count of
   class c after the labels l_k .. l_1, with l_1 the last one. Frequencies back off to shorter contexts,
 
       M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1).
 
+- LAST_CONTEXT: M_1 alone. It is better if most labels are missing, because M_3 trusts even a single count.
 - LAST: the last label, with the share of recent labels that equal their predecessor as its probability. Other classes
   are in proportion to M_0.
 - LAST_EVENLY: like LAST, with equal probabilities of the other classes.
@@ -47,8 +48,8 @@ LARGE = 1e100
 # With more than FEW classes, the vote names a class with at least this share of the counts of a context.
 LIKELY = 1.0 / 16.0
 # The predictors.
-CONTEXTS, LAST, LAST_EVENLY, SEASON = range(4)
-PREDICTORS = 4
+CONTEXTS, LAST, LAST_EVENLY, SEASON, LAST_CONTEXT = range(5)
+PREDICTORS = 5
 # Answers, which are compared by their accuracies.
 BY_MIXTURE, BY_VOTE, BY_CORRECTED, BY_EXPECTED, BY_LAST, BY_SEASON, BY_FREQUENCY = range(7)
 ANSWERS = 7
@@ -59,9 +60,7 @@ AHEAD = 1e-4
 # Longest season; one label in SEASON_SAMPLE updates the agreement of all lags, over about SEASON_WINDOW updates. The
 # golden ratio spreads these labels, so that all phases of a season are sampled.
 MOST_SEASON, SEASON_SAMPLE, SEASON_WINDOW, SEASON_CAUTION = 750, 8, 300.0, 30.0
-SEASON_MARGIN = 0.05
-# Three standard deviations of the agreement of a run.
-RUNS_MARGIN = 1.5
+SEASON_MARGIN, RUNS_MARGIN = 0.05, 1.5  # the second is three standard deviations of the agreement of a run
 _SHARE = (0.0, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
 FIELDS: dict[str, SchemaEntry] = {
@@ -122,6 +121,8 @@ def expect(state, labels, n):
         contexts[c] = base[c]
     for k in range(1, LAGS + 1):
         back_off(state, context(labels, k), n, contexts)
+        for c in range(n if k == 1 else 0):
+            rows[LAST_CONTEXT, c] = contexts[c]
     last = place_in(state, labels[0], n)
     repeat(state, LAST, last, base, n)
     repeat(state, LAST_EVENLY, last, evenly, n)
@@ -380,10 +381,7 @@ def find_season(state, label, made, last):
 
 @inlined
 def season_beyond(state, last, most, margin):
-    """Return the lag above `last` with most agreement.
-
-    It is 0 unless it agrees more often, by the margin, than the lag `last` and the most frequent class.
-    """
+    """Return the lag above `last` that agrees most, 0 if not by the margin."""
     agreement, n, best = state.agreement, state.counts.shape[1], 0
     for lag in range(last + 1, most + 1):
         if agreement[uint(lag)] > agreement[uint(best)]:

@@ -73,7 +73,8 @@ def test_contexts_are_predicted_by_decayed_frequencies(labels):
     add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
     base = frequencies(labels, recent, 0)
     np.testing.assert_allclose(state.base, base, rtol=1e-9)
-    np.testing.assert_allclose(state.predicted[baselines.CONTEXTS], frequencies(labels, recent, notes.LAGS), rtol=1e-9)
+    for j, k in ((baselines.CONTEXTS, notes.LAGS), (baselines.LAST_CONTEXT, 1)):
+        np.testing.assert_allclose(state.predicted[j], frequencies(labels, recent, k), rtol=1e-9)
     np.testing.assert_allclose(state.predicted.sum(axis=1), 1.0, rtol=1e-9)
     np.testing.assert_allclose(state.expected, state.shares @ state.predicted, rtol=1e-9)
     np.testing.assert_allclose(state.lifts, np.log(state.expected / base), atol=1e-6)
@@ -91,6 +92,18 @@ def test_the_last_label_is_predicted_by_the_share_of_repeated_labels(labels):
     add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
     for j in (baselines.LAST, baselines.LAST_EVENLY):
         assert state.predicted[j, labels[-1]] == pytest.approx(stays)
+
+
+def test_a_cycle_is_predicted_though_most_labels_are_missing():
+    n, state, label, least = 12, fresh(12), 0, 0.0
+    rng, losses, gaps = np.random.default_rng(0), [], 0.3 * 0.7 ** np.arange(500.0)
+    for i in range(2_000):
+        label = (label + int(rng.geometric(0.3))) % n
+        losses.append(-np.log(learn(state, float(i), label, n)[label]))
+    for gap in range(n):
+        share = gaps[gap::n].sum()
+        least -= share * np.log(share)
+    assert np.mean(losses[1_000:]) < least + 0.1
 
 
 @pytest.mark.parametrize("season", [5, baselines.MOST_SEASON])
