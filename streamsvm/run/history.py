@@ -35,6 +35,18 @@ _MOST_CLASSES = 64  # whose events are counted
 _FIRST_STEP = 250  # events between two samples, doubled if there are too many, or none has content
 
 
+def refitting(model: Any) -> Any:
+    """Return the wrapped model that refits, or the innermost one."""
+    while not hasattr(model, "refit_totals"):
+        if isinstance(steps := getattr(model, "steps", None), Mapping) and steps:  # a pipeline of River
+            model = list(steps.values())[-1]
+        elif hasattr(model, "model"):
+            model = model.model
+        else:
+            break
+    return model
+
+
 @dataclass(frozen=True, slots=True)
 class Refits:
     """Refits of a model so far.
@@ -58,7 +70,8 @@ class Refits:
 
     @classmethod
     def of(cls, model: object) -> Refits | None:
-        """Return the refits of a model; None if it has no refits."""
+        """Return the refits of a model or of one that it wraps, None without refits."""
+        model = refitting(model)
         totals = getattr(model, "refit_totals", lambda: None)()
         return None if totals is None else cls(getattr(model, "refits", ()), **totals)
 

@@ -21,6 +21,7 @@ from streamsvm.parameters import ParameterError
 from streamsvm.run.config import DEFAULT_REFERENCE
 from streamsvm.run.drift import ALPHA, AccuracyDrop
 from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.history import History, refitting
 from streamsvm.run.names import plain
 from streamsvm.run.options import option_of
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
     from streamsvm.run.estimate import Estimate
-    from streamsvm.run.history import History
 
 _MOST = 256  # greatest number of stored alarms
 _MOST_NAMES = 5
@@ -109,6 +109,7 @@ class RunMonitor:
         estimate
             Estimate of the accuracy, None without late labels. It is updated when features change.
         """
+        model = refitting(model)
         for batch in batches:
             if len(batch) and not self.features.n_events:
                 self.check_names(batch.features)

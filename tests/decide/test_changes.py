@@ -74,12 +74,12 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
     loop, batch = make(), make()
     looped(loop, rows, labels)
     batch.test_then_train(rows, labels)
-    assert loop.moment() == batch.moment()
+    assert repr(loop.moment()) == repr(batch.moment())  # dataclasses with NaN are not equal since Python 3.13
     loop.save(tmp_path / "then")
     then = loop.moment()
     looped(loop, *later)
     resumed = streamsvm.load(tmp_path / "then")
-    assert resumed.moment() == then
+    assert repr(resumed.moment()) == repr(then)
     resumed.learn_many(*later)
     told = loop.changes(then)
     assert told

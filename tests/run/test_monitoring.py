@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connectors import open_source
-from streamsvm import StreamSVMClassifier
+from streamsvm import CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.refit import Latest, OnDemand
 from streamsvm.run import Run, RunConfig
 from streamsvm.run.page.watch import CheckpointView
@@ -160,12 +160,17 @@ def test_without_options_nothing_is_monitored_or_imported(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment())
 
 
-@pytest.mark.parametrize(("size", "learner"), [(300, "cpm"), (3_000, "cpm"), (300, "own"), (300, "saved")])
+LEARNERS = [(300, "cpm"), (3_000, "cpm"), (300, "own"), (300, "saved"), (300, "wrapped")]
+
+
+@pytest.mark.parametrize(("size", "learner"), LEARNERS)
 def test_an_alarm_starts_a_refit(stream, size, learner, tmp_path):
     asked: dict[str, Any] = {"model": learner, "refit": "newton,every=alarm:100,window=1000"}
     if learner != "cpm":
         refit = {"solver": "newton", "trigger": OnDemand(gather=100), "window": Latest(1_000)}
         asked = {"model": StreamSVMClassifier(effort="low", refit=refit)}
+    if learner == "wrapped":
+        asked = {"model": DecidingClassifier(RefitClassifier(CPMClassifier(), **refit), class_weight="balanced")}
     if learner == "saved":
         asked["model"].save(tmp_path / "model")
         asked = {"model": str(tmp_path / "model")}
