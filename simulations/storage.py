@@ -22,8 +22,8 @@ DOCS = ROOT / "docs"
 SEPARATOR = " / "
 
 RESULTS_LAST_CHANGED_AT = {
-    "learners": ("db405b3f", "2026-11-27T17:54:26+00:00"),
-    "late labels": ("51f58ddc", "2026-11-28T19:02:46+00:00"),
+    "learners": ("82ad9ca7", "2026-11-28T19:51:43+00:00"),
+    "late labels": ("82ad9ca7", "2026-11-28T19:51:43+00:00"),
     "monitor": ("ada85d00", "2026-11-28T02:01:41+00:00"),
     "solvers": ("857f33d1", "2026-11-27T12:29:38+00:00"),
 }
