@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats
-from streamsvm.features.values import with_times
+from streamsvm.features.values import encoding_error, with_times
+from streamsvm.labels import is_nan
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number
 
@@ -255,7 +256,7 @@ def explain_by(
 
 def present(x: Mapping[Any, Any]) -> list[Any]:
     """Return the features for which an event has a value."""
-    return [name for name, value in x.items() if value is not None and value == value]
+    return [name for name, value in x.items() if value is not None and not is_nan(value)]
 
 
 def variants(x: Mapping[Any, Any], groups: Groups, masks: Masks) -> list[dict[Any, Any]]:
@@ -309,6 +310,11 @@ class Explains:
         Reasons or None
             None while fewer than two labels are known.
 
+        Raises
+        ------
+        TypeError, ValueError
+            If the event is not a mapping, or for a value that is infinite or not a number, string or None.
+
         Examples
         --------
         >>> from streamsvm import StreamSVMClassifier
@@ -324,6 +330,8 @@ class Explains:
         """
         check_number("evaluations", evaluations, 1, whole=True)
         check_number("nearest", nearest, 0, whole=True)
+        if not hasattr(x, "items"):
+            raise TypeError(encoding_error(x))
         x = with_times(x) or x
         ordered = by_relevance(x, getattr(self, "relevance", {})) if len(x) > MOST else ()
 

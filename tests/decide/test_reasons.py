@@ -6,10 +6,12 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, without_noise
+from streamsvm.features.rows import BadRows
 from streamsvm.refit import Every
 from tests.choices import each_choice
 from tests.learners import snapshot
@@ -183,9 +185,17 @@ def test_there_are_no_reasons_before_two_labels() -> None:
     assert CPMClassifier().explain_one({"a": 1.0}) is None
 
 
+def test_what_is_no_event_is_refused_as_by_predict_one() -> None:
+    model = CPMClassifier()
+    model.learn_many([{"a": 0.0}, {"a": 1.0}], [0, 1])
+    for x in ([1.0], pd.DataFrame({"a": [1.0]}), {"a": np.ones(2)}):
+        with pytest.raises((TypeError, BadRows)):
+            model.explain_one(x)
+
+
 @each_choice(
     ("model", [BSGDClassifier(budget=20), StreamSVMClassifier(budget=20), CPMClassifier()]),
-    ("unknown", [{}, {"x0": None, "x1": float("nan")}, {"other": 3.0}]),
+    ("unknown", [{}, {"x0": None, "x1": float("nan"), "x2": pd.NA}, {"other": 3.0}]),
 )
 def test_an_unknown_event_has_only_the_base_value(model: Any, unknown: Any) -> None:
     model = model.clone()
