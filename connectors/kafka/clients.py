@@ -74,8 +74,8 @@ def split_address(url: str) -> tuple[str, str]:
     servers, slash, topic = url.removeprefix("kafka://").partition("/")
     if "@" in servers:  # and do not repeat what may be a password
         raise ConnectorError(
-            "kafka://: remove user and password from the URL; set sasl_plain_username= and sasl_plain_password=, "
-            "best in a file: client=FILE.toml",
+            "kafka://: remove user and password from the URL; set the options sasl_plain_username and "
+            "sasl_plain_password, best in a file: client=FILE.toml",
             "address",
         )
     if not servers or not slash or not topic or "/" in topic:

@@ -346,7 +346,7 @@ def test_max_events_and_then_more(broker, topic, tmp_path):
         ("kafka://{broker}/nowhere?lable=y", "unknown option `lable`"),
         ("kafka://{broker}/nowhere?order=random", "`order` must be one of timestamp, arrival"),
         ("kafka://{broker}/nowhere?format=xml", "`format` must be one of"),
-        ("kafka://me:hunter2@{broker}/t", "remove user and password from the URL"),
+        ("kafka://me:hunter2@{broker}/t", "sasl_plain_username and sasl_plain_password, best in a file"),
     ],
 )
 def test_inconsistent_options_are_refused_at_once(broker, tmp_path, url, message):
