@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from connectors import open_source
 from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
@@ -88,6 +90,17 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     assert view.feed.latest == b""
 
 
+def test_a_checkpoint_of_another_version_is_named(tmp_path, caplog):
+    run(tmp_path, CPMClassifier(), 1_000)
+    path = tmp_path / "checkpoint.safetensors"
+    header, arrays = read_archive(path)
+    write_archive(path, header, {name: values for name, values in arrays.items() if not name.startswith("history/")})
+    view = CheckpointView(tmp_path)
+    view.look()
+    assert "version that wrote it" in caplog.text
+    assert view.feed.latest == b""
+
+
 @pytest.mark.parametrize("place", ["http://", "http://[::1", "http://a:b"])
 def test_addresses_that_are_none(place):
     with raises(SetupError, reason="address", named=place):
@@ -131,6 +144,15 @@ def test_an_address_without_a_page_of_a_run_ends_the_command(streamsvm, tmp_path
     said = streamsvm("watch", "http://127.0.0.1:1", "--page", "0", code=75).stderr
     assert "http://127.0.0.1:1: does not respond" in said
     assert said.count("\n") == 1
+
+
+def test_a_page_of_another_server_is_not_shown():
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.handle_request).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with raises(SetupError, reason="refused", named=url) as found:
+            RemoteView(url, None).check()
+    assert "<" not in str(found.value)
 
 
 def test_from_the_command_line(tmp_path):

@@ -104,11 +104,17 @@ class CheckpointView(DashboardState):
             if stamp == self._seen:
                 return
             self._seen = stamp
-            report = self._report(read_snapshot(path), stamp / 1e9)
+            snapshot = read_snapshot(path)
         except FileNotFoundError:
             return
         except (ValueError, OSError, *CORRUPT_ERRORS) as error:
             logger.warning("%s cannot be read: %s", path, error)
+            return
+        try:
+            report = self._report(snapshot, stamp / 1e9)
+        except CORRUPT_ERRORS as error:  # its checksum was right, so that it is hardly damaged
+            hint = "watch it with the version that wrote it"
+            logger.warning("%s does not fit this version of streamsvm: %s; %s", path, error, hint)
             return
         self._due = self._history_due = 0.0  # updates need no delay, because they do not slow down the run
         self(report, None)
@@ -215,7 +221,9 @@ class RemoteView(DashboardState):
             answer = connection.getresponse()
             content = answer.read(_LONGEST)
         if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
-            raise _Refused(answer.status, content[:300].decode("utf-8", "replace").strip())
+            is_text = answer.headers.get_content_type() == "text/plain"  # others write HTML pages
+            reason = content[:300].decode("utf-8", "replace") if is_text else answer.reason
+            raise _Refused(answer.status, " ".join(reason.split()))
         return content
 
     def _show(self, content: bytes) -> None:
