@@ -42,7 +42,11 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
     upto = f" and at most {high:g}" if high < math.inf else ""
     expected = f"must be {kind} of at least {low:g}{upto}, got {value!r}"
     _check_type(name, value, Integral if whole else Real, expected)
-    if not low <= value <= min(high, sys.float_info.max):
+    try:
+        is_within = low <= value <= min(high, sys.float_info.max)
+    except TypeError:  # a duration of numpy counts as an integer
+        raise ParameterTypeError(name, expected) from None
+    if not is_within:
         raise ParameterError(name, expected)
 
 

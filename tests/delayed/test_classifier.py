@@ -105,7 +105,7 @@ def test_other_models_than_classifiers_are_refused_at_once(model: Any) -> None:
         DelayedClassifier(model)
 
 
-@pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1)])
+@pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1), np.timedelta64(5, "s")])
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
     with raises(ParameterError, parameter="on_timeout"):
         DelayedClassifier(CPMClassifier(), on_timeout="fine")
