@@ -34,6 +34,8 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", '"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a.csv", "x;y\n1;2\n", {"label": "y"}, "set delimiter=; if it is several (or delimiter=, if not)"),
         ("a.csv", "0.5  1.5  up\n0.7  1.1  down\n", {"label": "y"}, "set delimiter=space if it is several"),
+        ("a.csv", "x  t  y\n0.5  7  up\n", {"label": "y"}, "set delimiter=space if it is several"),
+        ("a.csv", "0.5  1.5  2\t'a'\n", {"label": "f4", "header": "no"}, "set delimiter=space if it is several"),
         ("a.csv", "1;2\n3;4\n", {"label": "f2", "header": "no"}, "a single value, '1;2': set delimiter=;"),
         ("a.csv", "0.5,1.5,7,up\n0.7,1.1,9,down\n", {"label": "y"}, "the first line looks like values: set header=no"),
         ("a.csv", "x,,,y\n1,2,3,a\n", {}, "columns 2, 3 have values, but no name"),

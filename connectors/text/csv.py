@@ -44,7 +44,7 @@ class Dialect:
     Parameters
     ----------
     delimiter
-        Field delimiter. A space stands for any number of spaces.
+        Field delimiter. A space stands for any number of spaces and tabs.
     quote
         Quote character of fields with delimiters, quotes (doubled) or newlines. None: no quoting.
     escape
@@ -89,7 +89,9 @@ class Dialect:
     def reader(self, lines: Iterable[str], *, strict: bool = False) -> Iterator[list[str]]:
         """Return a csv reader of lines; it does not remove comments."""
         options: dict[str, Any] = {"delimiter": self.delimiter, "escapechar": self.escape, "strict": strict}
-        options["skipinitialspace"] = self.delimiter == " "
+        if self.delimiter == " ":  # spaces at the end of a line are no field
+            lines = (line.replace("\t", " ").rstrip() + "\n" for line in lines)
+            options["skipinitialspace"] = True
         quotes = {"quoting": csv.QUOTE_NONE} if self.quote is None else {"quotechar": self.quote}
         return csv.reader(lines, **options, **quotes)
 
@@ -219,8 +221,7 @@ class CsvFormat(TextFormat):
 
     def _hint(self, lines: Sequence[str]) -> str:
         """Suggest the line of the header if it is not the first one, else return ""."""
-        required = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
-        first = next(self._first_rows(lines), [])
+        required, first = self._required, next(self._first_rows(lines), [])
         if 2 * sum(map(is_number, first)) > len(first):
             return "; the first line looks like values: set header=no if there is no header (columns are f1, f2, ...)"
         for i, row in enumerate(self._first_rows(lines)):
@@ -228,6 +229,10 @@ class CsvFormat(TextFormat):
                 n = self._dialect.skip_rows + i
                 return f"; line {n + 1} names them: set skip_rows={n}" if i else ""
         return ""
+
+    @property
+    def _required(self) -> set[str]:
+        return {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
 
     def _first_rows(self, lines: Sequence[str]) -> Iterator[list[str]]:
         with contextlib.suppress(csv.Error):
@@ -238,9 +243,11 @@ class CsvFormat(TextFormat):
         if len(header) != 1 or self._chosen:
             return
         words = header[0].split()
-        marks = ";\t|," + " " * (len(words) > 1 and 2 * sum(map(is_number, words)) > len(words))
-        other = next((mark for mark in marks if mark in header[0]), None)
-        if other is None:
+        are_names = bool(self._required) and self._required <= {*words}
+        has_spaces = are_names or 2 * sum(map(is_number, words)) > len(words)
+        counts = {mark: header[0].count(mark) for mark in ";\t|,"} | {" ": has_spaces * header[0].strip().count(" ")}
+        other = max(counts, key=counts.__getitem__)
+        if not counts[other]:
             return
         own = self._dialect.delimiter
         what = f", {header[0]!r}: set delimiter={_named(other)} if it is several (or delimiter={_named(own)} if not)"

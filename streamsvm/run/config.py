@@ -315,6 +315,8 @@ def _field(where: str, key: str, config: type[RunConfig]) -> str:
         allowed = sorted(each.replace("_", "-") for each in names)
         near = difflib.get_close_matches(key, allowed, 1, cutoff=0.75)
         hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(allowed)}"
+        if not near and where.startswith("--set"):
+            hint = f"options of one file or topic go in its URL, as in 'a.csv?{key}=...'; {hint}"
         raise SetupError(f"{where}: unknown key `{key}`; {hint}")
     return name
 

@@ -30,7 +30,7 @@ DIALECTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "skip rows": ('Report of May\n\n# of "all\nx,c,y\n1,a,u\n2,b,v\n', {"skip_rows": 3}, {"skiprows": 3}),
     "spaces": (
-        'x  c y\n1   a u\n 2 "b  c"   v\n3 d    w\n',
+        'x  c\ty\n1   a u \n 2 "b  c"   v\n3 d  \t  w\t\n4\t"" u\n',
         {"delimiter": "space"},
         {"sep": r"\s+"},
     ),
