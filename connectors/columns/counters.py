@@ -69,8 +69,8 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 def direction(values: NDArray[np.float64]) -> str:
     """Return the direction of a counter, ``"up"`` or ``"down"``, else an empty text.
 
-    A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones that are not days of a month or
-    hours. No step exceeds a tenth of the range, unless the numbers are times since 1970. Missing values are ignored.
+    A counter has at least 50 strictly monotonic numbers, or at least 500 monotonic ones that may not be days of a
+    month. No step exceeds a tenth of the range, unless the numbers are times since 1970. Missing values are ignored.
 
     Examples
     --------
@@ -83,8 +83,8 @@ def direction(values: NDArray[np.float64]) -> str:
     is_up = bool(values[0] < values[-1])
     steps = np.diff(values if is_up else -values)
     has_ties = steps.min() == 0
-    may_be_cyclic = values.min() >= 1 and values.max() <= _MOST_DAYS
-    if steps.min() < 0 or (has_ties and (len(values) < _FEWEST_WITH_TIES or may_be_cyclic)):
+    may_be_days = values.min() >= 1 and values.max() <= _MOST_DAYS and not np.any(values % 1)
+    if steps.min() < 0 or (has_ties and (len(values) < _FEWEST_WITH_TIES or may_be_days)):
         return ""
     is_small = steps.max() <= _MOST_STEP * abs(values[-1] - values[0])
     return ("up" if is_up else "down") if is_small or _are_times(values) else ""

@@ -240,8 +240,6 @@ def look_alike(cells: Sequence[str]) -> bool:
 
     There may be only a few different texts beside the numbers. Identifiers that begin with letters and IP addresses do
     not look like numbers.
-
-    Identifiers that begin with letters and IP addresses do not.
     """
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
     are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT

@@ -121,6 +121,7 @@ def test_numbers_that_count_up():
     assert not direction(up[:40])
     assert not direction(np.repeat(up[:50], 2))
     assert not direction(np.repeat(up[1:22], 48))  # days of a month
+    assert direction(np.repeat(up[1:22] + 0.5, 48)) == "up"
     assert not direction(np.zeros(1000))
     assert direction(-up) == direction(1e9 - up) == "down"
     assert not direction(np.sort(random_state.integers(0, 3, 1000)).astype(float))
