@@ -194,7 +194,7 @@ class Schema:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the names, types and dimensions of all entries, which determine the layout of the memory."""
+        """Digest of all names, types and dimensions, and so of the memory layout."""
         arrays = [(name, array.dims, array.element.descr, array.external) for name, array in self.of(Array)]
         return hashlib.blake2b(repr((self.record.descr, arrays)).encode(), digest_size=8).hexdigest()
 
