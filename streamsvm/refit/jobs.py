@@ -214,13 +214,7 @@ class _NoProcess(Exception):
 
 
 class _Worker:
-    """A process that solves one window after another.
-
-    Parameters
-    ----------
-    solver
-        A solver to load at the start.
-    """
+    """Process that solves one window after another; it loads a solver at the start."""
 
     def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]

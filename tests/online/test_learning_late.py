@@ -116,7 +116,7 @@ def test_a_season_of_persistent_late_labels_is_found():
 
 
 def test_persistent_late_labels_without_a_season_are_the_last_known_ones():
-    """With few changes, some lag agrees more often than the last known label by chance."""
+    """With few changes, some lag agrees more often by chance."""
     rng, n, delay = np.random.default_rng(1), 12_000, 100
     y = np.cumsum(rng.random(n) < 0.01) % 2
     model = StreamSVMClassifier(effort="low")
