@@ -83,7 +83,7 @@ class StreamSVMClassifier(Ensemble):
     >>> from streamsvm import StreamSVMClassifier
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.55%
+    Accuracy: 90.63%
 
     Notes
     -----
