@@ -61,3 +61,7 @@ class OptionError(ConnectorError):
 
 class UnreachableError(ConnectorError):
     """Raised if a stream is temporarily unreachable; a retry may succeed."""
+
+
+class FencedError(ConnectorError):
+    """Raised if another run took over the results of this one."""

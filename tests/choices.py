@@ -10,7 +10,7 @@ from _pytest.mark import ParameterSet
 
 
 def each_choice(*choices: tuple[str | tuple[str, ...], Iterable[Any]]) -> pytest.MarkDecorator:
-    """Parametrize over pairs of names and values, each of which occurs at least once.
+    """Parametrize over pairs of names and values; each value occurs at least once.
 
     Shorter choices are repeated.
     """

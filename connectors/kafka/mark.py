@@ -57,15 +57,15 @@ class Mark:
 
     def read(self) -> dict[int, int]:
         """Read the current offsets of the group."""
-        return {partition: found.offset for partition, found in self.offsets_there().items()}
+        return {partition: found.offset for partition, found in self.committed_offsets().items()}
 
     def read_at_start(self) -> dict[int, int]:
         """Read the offsets that earlier runs committed."""
-        found = self.offsets_there()
+        found = self.committed_offsets()
         self._earlier = {(partition, each.offset, each.metadata) for partition, each in found.items()}
         return {partition: each.offset for partition, each in found.items()}
 
-    def offsets_there(self) -> dict[int, Any]:
+    def committed_offsets(self) -> dict[int, Any]:
         """Read offset and metadata of each partition that the group has committed."""
         if self._source is None:
             return {}
@@ -165,7 +165,7 @@ class Mark:
 
     def is_foreign(self) -> bool:
         """Return whether another run has written the mark since this run started."""
-        found = self.offsets_there()
+        found = self.committed_offsets()
         others = {(p, each.offset, each.metadata) for p, each in found.items() if each.metadata != self._token}
         return any(metadata for _, _, metadata in others - self._earlier)  # tools that reset offsets write none
 

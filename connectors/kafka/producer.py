@@ -127,7 +127,7 @@ def can_queue(producer: Any) -> bool:
     )
 
 
-def queue(producer: Any, stretch: RecordRange) -> Any:
+def queue(producer: Any, records: RecordRange) -> Any:
     """Queue records as one batch of the transaction; return the future of the batch.
 
     `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
@@ -138,13 +138,13 @@ def queue(producer: Any, stretch: RecordRange) -> Any:
     from kafka.producer.producer_batch import ProducerBatch
     from kafka.record.memory_records import MemoryRecordsBuilder
 
-    (tp, keys, values, now), accumulator = stretch, producer._accumulator
+    (tp, keys, values, now), accumulator = records, producer._accumulator
     producer.partitions_for(tp.topic)  # the producer then knows their leaders
     producer._transaction_manager.maybe_add_partition_to_transaction(tp)
-    records = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], _UNBOUNDED)
+    builder = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], _UNBOUNDED)
     for key, value in zip(keys, values, strict=True):
-        records.append(now, key, value)
-    batch = ProducerBatch(tp, records)
+        builder.append(now, key, value)
+    batch = ProducerBatch(tp, builder)
     with accumulator._tp_lock(tp):
         if accumulator._closed:
             raise IllegalStateError("the producer is closed")
@@ -223,15 +223,15 @@ class TransactionalProducer:
         """Begin a transaction."""
         self._producer.begin_transaction()
 
-    def send(self, stretch: RecordRange) -> None:
+    def send(self, records: RecordRange) -> None:
         """Send records in the open transaction; `commit` raises the error if this fails."""
         if self._failure is not None:
             return  # the whole transaction will be repeated
         try:
             if self._queues:
-                self._futures.append(queue(self._producer, stretch))
+                self._futures.append(queue(self._producer, records))
                 return
-            tp, keys, values, now = stretch
+            tp, keys, values, now = records
             for key, value in zip(keys, values, strict=True):
                 sent = self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
                 self._futures.append(sent)

@@ -64,26 +64,26 @@ class TimeOrder:
 
     def empty_partitions(self) -> list[int]:
         """Return the partitions without buffered records."""
-        return [partition for partition, stretch in self._held.items() if not stretch.records]
+        return [partition for partition, buffer in self._held.items() if not buffer.records]
 
     def take(self, ended: Collection[int]) -> list[Any]:
         """Return the records whose order is final, given the partitions that ended."""
         if any(partition not in ended for partition in self.empty_partitions()):
             return []
-        held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
+        held = {partition: buffer for partition, buffer in self._held.items() if buffer.records}
         # Stop at the last record of each partition that continues: the next one may have any timestamp.
         bound = min(
-            ((int(stretch.times[-1]), partition) for partition, stretch in held.items() if partition not in ended),
+            ((int(buffer.times[-1]), partition) for partition, buffer in held.items() if partition not in ended),
             default=None,
         )
         taken: list[Any] = []
         times: list[NDArray[np.int64]] = []
-        for partition, stretch in held.items():
-            n = len(stretch.records)
+        for partition, buffer in held.items():
+            n = len(buffer.records)
             if bound is not None:
-                n = int(np.searchsorted(stretch.times, bound[0], "right" if partition <= bound[1] else "left"))
-            times.append(stretch.times[:n])
-            taken += stretch.take(n)
+                n = int(np.searchsorted(buffer.times, bound[0], "right" if partition <= bound[1] else "left"))
+            times.append(buffer.times[:n])
+            taken += buffer.take(n)
         if len(held) < 2:
             return taken
         return [taken[i] for i in np.argsort(np.concatenate(times), kind="stable").tolist()]
@@ -94,7 +94,7 @@ class ArrivalOrder(TimeOrder):
 
     def take(self, ended: Collection[int]) -> list[Any]:
         """Return all buffered records, partition by partition."""
-        return [record for stretch in self._held.values() for record in stretch.take(len(stretch.records))]
+        return [record for buffer in self._held.values() for record in buffer.take(len(buffer.records))]
 
 
 class _PartitionBuffer:

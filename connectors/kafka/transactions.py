@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Position
 from connectors.kafka.clients import Brokers, describe, logger
 from connectors.kafka.failures import START_S, RetryTimeout, kinds, passes, passes_anew
@@ -336,7 +336,7 @@ class Transactions:
 
 
 def _fenced(transactions: Transactions, error: Exception) -> ConnectorError:
-    fenced = ConnectorError(
+    fenced = FencedError(
         f"{transactions.name}: fenced off: another run writes with transactional_id={transactions.identity}, so this "
         "one stops; its uncommitted results are dropped. Run one at a time, or use one id for each",
         "fenced",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -301,8 +302,9 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise SetupError(f"--set {text}: must read NAME=VALUE")
-        name = _field(f"--set {key}", key.strip(), config)  # without the value, which may be a secret
+            name = re.split(r"[^\w-]", text.strip(), maxsplit=1)[0]
+            raise SetupError(f"--set {name}: must read NAME=VALUE")  # without the rest, which may be a secret
+        name = _field(f"--set {key}", key.strip(), config)
         found[name] = f"{found[name]},{value}" if name in found and kinds[name] in REPEATED else value
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, FencedError, UnreachableError
 
 
 class RunError(Exception):
@@ -47,9 +47,7 @@ def refusing(before: str = "", after: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except UnreachableError:
+    except (UnreachableError, FencedError):
         raise
     except ConnectorError as error:
-        if error.reason == "fenced":
-            raise
         raise SetupError(f"{before}{error}{after}", error.reason, option=error.option) from error

@@ -48,7 +48,7 @@ FIGURES: dict[str, tuple[str, str, float]] = {
     "precision": ("right", "alarms", 1.0),
     "recall": ("right", "events", 1.0),
 }
-"""Sum and count of `COLUMNS` of which each mean is the ratio, and its unit."""
+"""Sum and count of each mean, as columns of `COLUMNS`, and the unit."""
 BINS = 20
 SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
 _LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it

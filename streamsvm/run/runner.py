@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Batch, Rejected
 from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
@@ -372,11 +372,9 @@ class Runner:
             with self._in_streams():
                 self.source.seek(self._progress.at)
                 self._outputs.restore(snapshot.sinks)
-        except UnreachableError:
+        except (UnreachableError, FencedError):
             raise  # the checkpoint is valid
         except (ConnectorError, OSError) as error:
-            if getattr(error, "reason", "") == "fenced":
-                raise  # another run took over
             what = f"cannot resume from the checkpoint in {checkpoint.directory}: {error}"
             raise SetupError(what, "checkpoint") from error
         except CORRUPT_ERRORS as error:  # its checksum was right, so that it is hardly damaged

@@ -88,7 +88,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(sinks, "largest_record", lambda *_: made.limit)
     monkeypatch.setattr(sinks, "topic_setting", lambda *_: made.policy)
     monkeypatch.setattr(clients, "connect", connect)
-    monkeypatch.setattr(Mark, "offsets_there", lambda mark: made.mark() if mark.topic else {})
+    monkeypatch.setattr(Mark, "committed_offsets", lambda mark: made.mark() if mark.topic else {})
     monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
     return made
 

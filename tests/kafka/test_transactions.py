@@ -115,7 +115,7 @@ def cluster(monkeypatch):
 def begun(cluster, *, marked=True, interval_s=5.0, timeout_s=None):
     source = SimpleNamespace(topic="in", position={"in": {"0": 0}}, beginnings={}) if marked else None
     mark = Mark(cluster, "group", source, trust="check", fresh=False)
-    mark.offsets_there = cluster.mark
+    mark.committed_offsets = cluster.mark
     made = Transactions(cluster, mark, identity="id", interval_s=interval_s, timeout_s=timeout_s)
     made.limits.by_topic["out"] = 1 << 20
     made.exclude["out"] = lambda keys, values: {i for i, value in enumerate(values) if value == b"large"}
@@ -275,7 +275,7 @@ def test_a_fenced_run_ends_only_if_another_one_writes_the_mark(cluster, is_first
             cluster.offsets, cluster.token = {0: 1}, "newer"
         return Cluster.mark(cluster)
 
-    made.mark.offsets_there = mark
+    made.mark.committed_offsets = mark
     add(made, b"b", offset=1)
     cluster.before = [errors.ProducerFencedError("an older run looked for the mark too late")]
     if after_s is None:
@@ -408,7 +408,7 @@ def test_a_resumed_run_claims_the_mark_once(cluster):
     cluster.offsets = {0: 4}
     for marked in (True, False):
         mark = Mark(cluster, "group", SimpleNamespace(topic="in") if marked else None, trust="check", fresh=False)
-        mark.offsets_there = cluster.mark if marked else dict
+        mark.committed_offsets = cluster.mark if marked else dict
         made = Transactions(cluster, mark, identity="id", interval_s=5.0, timeout_s=None)
         made.rewind({"mark": {"0": 2}})
         made.rewind({"mark": {"0": 9}})  # of another sink

@@ -10,7 +10,7 @@ from river import dummy, linear_model, multiclass, naive_bayes
 from river.base import Classifier
 
 from connectors import open_sink
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, FencedError
 from connectors.events import Batch, Origins, Position, Rejected
 from connectors.notices import CountNotice
 from connectors.streams import Sink, Source
@@ -367,7 +367,7 @@ def test_a_resumed_run_reports_a_count_once(tmp_path):
 def test_a_run_that_is_fenced_off_while_it_resumes_fails_as_later(tmp_path):
     class Fenced(Numbers):
         def seek(self, position):
-            raise ConnectorError("numbers: fenced off", "fenced")
+            raise FencedError("numbers: fenced off", "fenced")
 
     kept(tmp_path)
     with raises(ConnectorError, reason="fenced"):  # not an error of the settings
