@@ -203,7 +203,9 @@ def keyed() -> list[tuple[Any, bytes]]:
 
     made = [
         KeyedClassifier(CPMClassifier(n_faces=2, scaling="rank", scaling_window=8), label="y"),
-        KeyedClassifier(StreamSVMClassifier(budget=4), label="y", join="k", time="t", wait=100, parent="learn"),
+        KeyedClassifier(
+            StreamSVMClassifier(budget=4), label="y", join="k", time="t", label_timeout=100, prior_model="learn"
+        ),
     ]
     found = [(each, each.step(None, key_events(30))[1]) for each in made]
     for each, state in found:

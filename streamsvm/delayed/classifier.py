@@ -60,18 +60,18 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     ----------
     model
         The wrapped classifier.
-    wait
-        How long an event waits for its label, as a timedelta or in seconds of event time. None: until `most` or
-        `most_bytes` is reached. Labels that arrive later are counted but not learned.
-    on_timeout
-        Class to learn if the label does not arrive in time; it needs `wait`. None learns nothing.
-    most
+    label_timeout
+        How long an event waits for its label, as a timedelta or in seconds of event time. None: until
+        `max_pending` or `max_pending_bytes` is reached. Labels that arrive later are counted but not learned.
+    timeout_label
+        Class to learn if the label does not arrive in time; it needs `label_timeout`. None learns nothing.
+    max_pending
         Maximum number of pending events; beyond it, the oldest one is dropped.
-    most_bytes
+    max_pending_bytes
         Maximum memory of all stored events, including labelled and expired ones, in bytes.
     relearn_corrections
         Whether a second, different label of an event is also learned; the first is not unlearned.
-    folder
+    pending_dir
         Directory in which pending events are stored. It requires a learner of this package, with or without costs.
         About 125 bytes per event stay in memory. None: events stay in memory.
 
@@ -106,25 +106,28 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
     def __init__(
         self,
         model: base.Classifier,
-        wait: timedelta | float | None = None,
-        on_timeout: Any = None,
-        most: int = 1_000_000,
-        most_bytes: int = 1 << 30,
+        label_timeout: timedelta | float | None = None,
+        timeout_label: Any = None,
+        max_pending: int = 1_000_000,
+        max_pending_bytes: int = 1 << 30,
         relearn_corrections: bool = False,
-        folder: str | None = None,
+        pending_dir: str | None = None,
     ) -> None:
-        self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
-        self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
+        self.model, self.label_timeout, self.timeout_label = model, label_timeout, timeout_label
+        self.max_pending, self.max_pending_bytes, self.pending_dir = max_pending, max_pending_bytes, pending_dir
+        self.relearn_corrections = relearn_corrections
         check_model(model)
-        seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+        seconds = label_timeout.total_seconds() if isinstance(label_timeout, timedelta) else label_timeout
         if seconds is not None:
-            check_number("wait", seconds, 0, LATEST / 1000)
-        check_number("most", most, 1, LATEST, whole=True)
-        check_number("most_bytes", most_bytes, 1, LATEST, whole=True)
-        if on_timeout is not None:
-            check_label(on_timeout, "`on_timeout`")
+            check_number("label_timeout", seconds, 0, LATEST / 1000)
+        check_number("max_pending", max_pending, 1, LATEST, whole=True)
+        check_number("max_pending_bytes", max_pending_bytes, 1, LATEST, whole=True)
+        if timeout_label is not None:
+            check_label(timeout_label, "`timeout_label`")
             if seconds is None:
-                raise ParameterError("on_timeout", "needs `wait`: set how long an event waits for its label")
+                raise ParameterError(
+                    "timeout_label", "needs `label_timeout`: set how long an event waits for its label"
+                )
         self._join: Join | None = None
         self._sets, self._lock, self._said = AllSets(), Lock(), Notices(logger)
         self._sets_of: Key | None = None  # that were requested
@@ -135,19 +138,18 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
         self._adapter = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
-        if folder is not None and isinstance(self._adapter, RowModel):
-            raise ValueError(
-                f"folder {folder!r}: only learners of this package support it, not {type(model).__name__}: remove it"
-            )
-        if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise ParameterError("folder", f"must be a writable directory, got {folder!r}")
+        if pending_dir is not None and isinstance(self._adapter, RowModel):
+            only = f"is for learners of this package, not {type(model).__name__}: remove it"
+            raise ParameterError("pending_dir", only)
+        if pending_dir is not None and not (os.path.isdir(pending_dir) and os.access(pending_dir, os.W_OK)):
+            raise ParameterError("pending_dir", f"must be a writable directory, got {pending_dir!r}")
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         from river import linear_model, naive_bayes
 
         yield {"model": linear_model.LogisticRegression()}
-        yield {"model": naive_bayes.GaussianNB(), "wait": 5.0}  # type: ignore[no-untyped-call]
+        yield {"model": naive_bayes.GaussianNB(), "label_timeout": 5.0}  # type: ignore[no-untyped-call]
 
     @property
     def classes_(self) -> list[Any]:
@@ -357,14 +359,14 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
         if self._join is None:
             store = Store(
                 wait_ms=self._keys.wait_ms,
-                most=self.most,
-                most_bytes=self.most_bytes,
+                most=self.max_pending,
+                most_bytes=self.max_pending_bytes,
                 keeps_objects=self._adapter.keeps_objects,
                 relearns=self.relearn_corrections,
-                folder=None if self.folder is None else Path(self.folder),
+                folder=None if self.pending_dir is None else Path(self.pending_dir),
             )
             decisions = None if self._deciding is None else Decisions(costs=self._deciding.costs)
-            self._join = Join(store, self._adapter, on_timeout=self.on_timeout, decisions=decisions)
+            self._join = Join(store, self._adapter, on_timeout=self.timeout_label, decisions=decisions)
         return self._join
 
     def _moment(self, time: Any, join: Join) -> Ints:

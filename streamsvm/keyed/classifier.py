@@ -14,7 +14,7 @@ from connectors.columns.roles import check_times
 from connectors.columns.times import SingleTimes
 from streamsvm.keyed.key_events import Key, KeyEvents
 from streamsvm.keyed.packing import Packer
-from streamsvm.keyed.parent import parent_of
+from streamsvm.keyed.prior import prior_model_of
 from streamsvm.keyed.sections import unseal
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_number
@@ -38,13 +38,13 @@ class KeyedClassifier(KeyEvents):
         The field of an event with its label. An event without it, or with None, is only predicted.
     ignore
         Fields that are not features.
-    parent
+    prior_model
         A model of all keys: a trained classifier, or a file that one was saved to. `"learn"` creates an untrained copy
-        of `model` that learns the events of all keys. A new key starts with the predictions of the parent. Later its
-        probabilities combine both models, with weights for each key that follow their log loss; see
-        `streamsvm.keyed.parent`. The parent does not affect the learning of the key's own model.
-    parent_learns
-        Whether the parent learns the events of all keys; otherwise it does not change.
+        of `model` that learns the events of all keys. A new key starts with the predictions of the prior model. Later
+        its probabilities combine both models, with weights for each key that follow their log loss; see
+        `streamsvm.keyed.prior`. The prior model does not affect the learning of the key's own model.
+    prior_model_learns
+        Whether the prior model learns the events of all keys; otherwise it does not change.
     time
         The field with the event time: a number since 1970, ISO 8601 or RFC 2822. It is not a feature.
     time_unit
@@ -52,21 +52,21 @@ class KeyedClassifier(KeyEvents):
         number, as in 1700000000. Events with an ambiguous number, such as 1500, are refused.
     time_format
         The format of times that are strings, as for `datetime.strptime`.
-    forget_after
+    key_ttl
         A key without events for this time, in seconds or as a timedelta, starts over. None: never.
     join
         The field that joins delayed labels to their events, such as an order number. It is not a feature. An event
         without a label is stored in the state of its key. It is learned with the stored features when its label
         arrives, in a record with this field and the label.
-    wait
+    label_timeout
         How long events wait for their label, in event time, in seconds or as a timedelta. None: without limit.
-    max_waiting
+    max_pending
         Maximum number of waiting events and labels of a key. If there are more, the oldest one is dropped.
 
     Attributes
     ----------
-    parent : classifier or None
-        The parent, which can be saved.
+    prior_model : classifier or None
+        The prior model, which can be saved.
     counts : Counter
         Counters of this object: `events`, delayed `labels`, `learned`, `refused`, `duplicates` (events with the join
         value of a waiting one), `expired` and `dropped` waiting entries, and `forgotten` keys.
@@ -74,10 +74,10 @@ class KeyedClassifier(KeyEvents):
     Raises
     ------
     TypeError, ValueError
-        If the model or the parent has the wrong type, the model is trained, the parent is untrained, or a setting
-        requires another one.
+        If the model or the prior model has the wrong type, the model is trained, the prior model is untrained, or a
+        setting requires another one.
     ArchiveError, FileNotFoundError
-        If the parent's file is corrupt or missing.
+        If the prior model's file is corrupt or missing.
 
     Examples
     --------
@@ -113,27 +113,32 @@ class KeyedClassifier(KeyEvents):
         *,
         label: str = "label",
         ignore: Iterable[Hashable] = (),
-        parent: Any = None,
-        parent_learns: bool = False,
+        prior_model: Any = None,
+        prior_model_learns: bool = False,
         time: str | None = None,
         time_unit: str | None = None,
         time_format: str | None = None,
-        forget_after: timedelta | float | None = None,
+        key_ttl: timedelta | float | None = None,
         join: str | None = None,
-        wait: timedelta | float | None = None,
-        max_waiting: int = 100,
+        label_timeout: timedelta | float | None = None,
+        max_pending: int = 100,
     ) -> None:
         if isinstance(ignore, str):
             raise ParameterTypeError("ignore", f"must be a sequence of field names, got {ignore!r}")
-        check_number("max_waiting", max_waiting, 1, 1_000_000, whole=True)
+        check_number("max_pending", max_pending, 1, 1_000_000, whole=True)
         self.label, self.ignore, self.time, self.join = label, tuple(ignore), time, join
-        self.forget_after, self.wait, self.max_waiting = forget_after, wait, max_waiting
-        self._idle, self._wait = _milliseconds("forget_after", forget_after), _milliseconds("wait", wait)
-        if time is None and (self._idle or self._wait):
-            given = "forget_after" if self._idle else "wait"
+        self.key_ttl, self.label_timeout, self.max_pending = key_ttl, label_timeout, max_pending
+        self._key_ttl_ms, self._label_timeout_ms = (
+            _milliseconds("key_ttl", key_ttl),
+            _milliseconds("label_timeout", label_timeout),
+        )
+        if time is None and (self._key_ttl_ms or self._label_timeout_ms):
+            given = "key_ttl" if self._key_ttl_ms else "label_timeout"
             raise ParameterError(given, "uses the times of events: set `time` to their field")
-        if join is None and self._wait:
-            raise ParameterError("wait", "is for late labels: set `join` to the field that labels and events share")
+        if join is None and self._label_timeout_ms:
+            raise ParameterError(
+                "label_timeout", "is for late labels: set `join` to the field that labels and events share"
+            )
         check_times("KeyedClassifier", time_unit, time_format)
         self._times = SingleTimes(time_unit, time_format)
         fields = [name for name in (label, time, join) if name is not None]
@@ -141,13 +146,13 @@ class KeyedClassifier(KeyEvents):
             what = f"and `time` and `join` must be fields of their own, got {', '.join(map(repr, fields))}"
             raise ParameterError("label", what)
         self._packer = Packer(model)
-        self._parent = parent_of(parent, parent_learns, model)
+        self._prior = prior_model_of(prior_model, prior_model_learns, model)
         self.counts: Counter[str] = Counter()
 
     @property
-    def parent(self) -> Any:
+    def prior_model(self) -> Any:
         """The model of all keys, None without one."""
-        return None if self._parent is None else self._parent.model
+        return None if self._prior is None else self._prior.model
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -157,8 +162,8 @@ class KeyedClassifier(KeyEvents):
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
         """Predict the events of one key in order, and learn those with a label.
 
-        The result is deterministic: equal states and events give equal answers and bytes. With a learning parent, the
-        answers also depend on the events of other keys.
+        The result is deterministic: equal states and events give equal answers and bytes. With a learning prior model,
+        the answers also depend on the events of other keys.
 
         Parameters
         ----------
@@ -250,8 +255,8 @@ class KeyedClassifier(KeyEvents):
         """
         return self._times.of(str(self.time), event[self.time])
 
-    def check_parent(self, events: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare the features of events with those of the parent; warn if few are known.
+    def check_prior_model(self, events: Sequence[Mapping[Any, Any]]) -> None:
+        """Warn if the prior model knows few of the features of events.
 
         Parameters
         ----------
@@ -263,9 +268,9 @@ class KeyedClassifier(KeyEvents):
         FeatureMismatchError
             If no feature is known.
         """
-        if self._parent is not None:
+        if self._prior is not None:
             others = {self.label, self.join, self.time, *self.ignore}
-            self._parent.check_names([{name: event[name] for name in event if name not in others} for event in events])
+            self._prior.check_names([{name: event[name] for name in event if name not in others} for event in events])
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:

@@ -12,7 +12,7 @@ import orjson
 from connectors.columns.times import SingleTimes
 from streamsvm.delayed.keys import key_text
 from streamsvm.keyed.packing import KeyModel, Packer
-from streamsvm.keyed.parent import Parent, Vote
+from streamsvm.keyed.prior import PriorModel, PriorVote
 from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.keyed.waiting import Entry, Waiting
 from streamsvm.labels import is_label
@@ -28,7 +28,7 @@ class Key:
     model
         The learner of the key.
     vote
-        The vote of the learner and the parent.
+        The vote of the learner and the prior model.
     waiting
         Events and labels that wait for each other.
     newest
@@ -36,7 +36,7 @@ class Key:
     """
 
     model: KeyModel
-    vote: Vote
+    vote: PriorVote
     waiting: Waiting
     newest: int | None = None
 
@@ -51,13 +51,13 @@ class KeyEvents:
     ignore: tuple[Hashable, ...]
     time: str | None
     join: str | None
-    max_waiting: int
+    max_pending: int
     counts: Counter[str]
-    _idle: int | None
-    _wait: int | None
+    _key_ttl_ms: int | None
+    _label_timeout_ms: int | None
     _times: SingleTimes
     _packer: Packer
-    _parent: Parent | None
+    _prior: PriorModel | None
 
     # Unpacked keys -----------------------------------------------------------------------------------------------
 
@@ -70,14 +70,14 @@ class KeyEvents:
             The state of a key, as for `step`.
         """
         if state is None:
-            return Key(self._packer.blank(), Vote(), Waiting(self.max_waiting, self._wait))
+            return Key(self._packer.blank(), PriorVote(), Waiting(self.max_pending, self._label_timeout_ms))
         *learned, rest = unseal(state)
         model = self._packer.unpack(learned)
         try:
             head, *lines = rest.split(b"\n")
             vote, newest = orjson.loads(head)
-            waiting = Waiting(self.max_waiting, self._wait, lines)
-            return Key(model, Vote(*vote), waiting, None if newest is None else int(newest))
+            waiting = Waiting(self.max_pending, self._label_timeout_ms, lines)
+            return Key(model, PriorVote(*vote), waiting, None if newest is None else int(newest))
         except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
@@ -134,7 +134,7 @@ class KeyEvents:
     def _take(self, key: Key, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
         """Predict an event, then learn it if it has a label."""
         prediction, score, shares = key.model.learner.answer_one(x)
-        if self._parent is not None:
+        if self._prior is not None:
             together = self._together(key, x, shares)
             prediction = max(together, key=together.__getitem__, default=None)
             score = together.get(prediction)
@@ -177,31 +177,31 @@ class KeyEvents:
         self.counts["dropped"] += key.waiting.add(join, entry, key.newest)
 
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
-        """Combined probabilities of the parent and the key's own model."""
-        learner, of_parent = key.model.learner, {} if self._parent is None else self._parent.proba(x)
-        return key.vote.together(of_parent, learner.classes_[: len(shares)], shares, learner.n_events_learned)
+        """Combined probabilities of the prior model and the key's own model."""
+        learner, of_prior = key.model.learner, {} if self._prior is None else self._prior.proba(x)
+        return key.vote.together(of_prior, learner.classes_[: len(shares)], shares, learner.n_events_learned)
 
     def _learn(self, key: Key, x: dict[Any, Any], label: Any, late: bool = False) -> None:
         """Learn the event that was predicted last, or an event with a late label."""
         learner = key.model.learner
         if label not in learner.labels.codes:
             encode_label(label)
-        if late and self._parent is not None:
+        if late and self._prior is not None:
             # The vote learns from current probabilities, but this must not count as a prediction.
             self._together(key, x, learner.peek_proba_many([x])[0].tolist())
         key.model = self._packer.ready(key.model, x, label)
         key.model.learner.learn_one(x, label)
         self.counts["learned"] += 1
-        if self._parent is not None:
+        if self._prior is not None:
             key.vote.learn(label)
-            self._parent.learn(x, label)
+            self._prior.learn(x, label)
 
     def _update_time(self, key: Key, time: Any) -> None:
         """Update the newest event time; reset a key that was inactive for too long."""
         if time is None:
             return
         moment = self._times.of(str(self.time), time)
-        if self._idle is not None and key.newest is not None and moment - key.newest > self._idle:
+        if self._key_ttl_ms is not None and key.newest is not None and moment - key.newest > self._key_ttl_ms:
             self.counts["forgotten"] += 1
             self._packer.release(key.model)
             fresh = self.unpack(None)

@@ -125,7 +125,7 @@ class Packer:
             raise ParameterError(
                 "model",
                 f"has learned {model.n_events_learned} events, but each key starts untrained: pass an untrained "
-                "model, and use `parent` for a common prior model",
+                "model, and use `prior_model` for a common prior model",
             )
         self._class, self._params = type(model), model._get_params()
         self.settings: dict[str, Any] = {"class": self._class.__name__, TABLES: _tables(model.buffer)}

@@ -75,7 +75,7 @@ CONSUMER = {
     "topic.metadata.refresh.interval.ms": 10_000,  # new partitions are noticed within this time
 }
 _KEPT = 2
-"""Factor of `forget_after` after which the engine removes an inactive key.
+"""Factor of `key_ttl` after which the engine removes an inactive key.
 
 Before, the next event of the key resets it.
 """
@@ -313,7 +313,7 @@ class Live(BaseSink):
 
     It is a sink only because the engine flushes sinks before it writes the state at a checkpoint. By default, the cache
     is emptied at every checkpoint. With `lasting`, the caller must call `drop` after a rebalance or a failed
-    checkpoint, because a cached model must always match the stored state. `lasting` has no effect with `forget_after`,
+    checkpoint, because a cached model must always match the stored state. `lasting` has no effect with `key_ttl`,
     because the engine then removes states of inactive keys.
 
     Parameters
@@ -334,8 +334,8 @@ class Live(BaseSink):
 
     def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
         super().__init__(on_client_connect_success=lambda: None)
-        self._lasting = lasting and keyed.forget_after is None
-        idle = keyed.forget_after
+        self._lasting = lasting and keyed.key_ttl is None
+        idle = keyed.key_ttl
         self._ttl = None if idle is None else _KEPT * (idle if isinstance(idle, timedelta) else timedelta(seconds=idle))
         self._keys = LiveKeys(keyed, self._load, self._save, max_live)
         self._states: dict[Hashable, State[Any, Any]] = {}

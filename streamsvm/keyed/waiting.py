@@ -39,7 +39,7 @@ class Waiting:
     ----------
     most
         Maximum number of entries; if there are more, the oldest one is dropped.
-    wait
+    timeout_ms
         Maximum waiting time in milliseconds of event time; None for no limit.
     lines
         The lines of the entries.
@@ -58,10 +58,10 @@ class Waiting:
     (None, Entry(label='honest', score=0.9, x={'amount': 20.0}))
     """
 
-    __slots__ = ("_entries", "most", "wait")
+    __slots__ = ("_entries", "most", "timeout_ms")
 
-    def __init__(self, most: int, wait: int | None = None, lines: Iterable[bytes] = ()) -> None:
-        self.most, self.wait = most, wait
+    def __init__(self, most: int, timeout_ms: int | None = None, lines: Iterable[bytes] = ()) -> None:
+        self.most, self.timeout_ms = most, timeout_ms
         self._entries: dict[bytes, tuple[int | None, bytes]] = {}
         for line in lines:
             join, time, _ = line.split(b"\t")
@@ -106,9 +106,9 @@ class Waiting:
             The newest event time of the key.
         """
         n = 0
-        if self.wait is not None and now is not None:
+        if self.timeout_ms is not None and now is not None:
             for time, _ in self._entries.values():
-                if time is None or now - time <= self.wait:
+                if time is None or now - time <= self.timeout_ms:
                     break
                 n += 1
             for name in list(islice(self._entries, n)):

@@ -67,14 +67,14 @@ class Worker:
     ------
     ConnectorError
         If a topic is missing, the topics of labels and events differ in the number of partitions, record keys differ
-        from event keys, the parent knows no feature of the events, or the group has other settings.
+        from event keys, the prior model knows no feature of the events, or the group has other settings.
     """
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
         self.app, self.keyed, self._stream = app, keyed, stream
         self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
         self._check_labels()
-        if not stream.repartition or keyed.parent is not None:
+        if not stream.repartition or keyed.prior_model is not None:
             check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         check_settings(app, keyed.settings | shared)
@@ -97,7 +97,7 @@ class Worker:
         stream = self._stream
         raw: dict[str, Any] = {"key_deserializer": "bytes", "value_deserializer": "bytes"}
         timed: dict[str, Any] = {}
-        if self.keyed.forget_after is not None and self.keyed.time != RECORD_TIME:
+        if self.keyed.key_ttl is not None and self.keyed.time != RECORD_TIME:
             # The engine removes inactive keys by this time.
             timed["timestamp_extractor"] = lambda value, _, timestamp, __: stream.moment(value, self.keyed, timestamp)
         sdf = app.dataframe(app.topic(stream.topic, **raw, **timed))
@@ -217,14 +217,14 @@ def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
 
 
 def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable[Any]) -> None:
-    """Check that the first records are keyed by the field and known to the parent.
+    """Check the keys of the first records, and that the prior model knows them.
 
     Parameters
     ----------
     stream
         The topic of events and the field of keys.
     keyed
-        The classifier; its parent, if any, must know a feature.
+        The classifier; its prior model, if any, must know a feature.
     records
         First record of each partition.
 
@@ -233,10 +233,10 @@ def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable
     ConnectorError
         If no record has the field, or none has it as its key.
     FeatureMismatchError
-        If the parent knows no feature.
+        If the prior model knows no feature.
     """
     is_keyed = has_field = stream.repartition
-    has_parent = keyed.parent is not None
+    has_prior = keyed.prior_model is not None
     events, reasons = [], []
     for record in records:
         try:
@@ -250,7 +250,7 @@ def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable
             is_keyed = True
         except ValueError as error:
             reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
-        if is_keyed and has_field and not has_parent:
+        if is_keyed and has_field and not has_prior:
             return
     if reasons and not is_keyed:
         raise ConnectorError(
@@ -261,7 +261,7 @@ def check_first_events(stream: Stream, keyed: KeyedClassifier, records: Iterable
         what = f"no event at the start of a partition has the field {stream.field!r}: the keys in Kafka are used"
         logger.warning("kafka topic %s: %s (does --field name the right field?)", stream.topic, what)
     try:
-        keyed.check_parent(events)
+        keyed.check_prior_model(events)
     except FeatureMismatchError as error:
         message = f"kafka topic {stream.topic}: --prior-model: {error}"
         raise ConnectorError(message, "features", option="--prior-model") from error

@@ -107,14 +107,14 @@ def test_other_models_than_classifiers_are_refused_at_once(model: Any) -> None:
 
 @pytest.mark.parametrize("wait", [-1, math.nan, math.inf, "30d", timedelta(days=-1), np.timedelta64(5, "s")])
 def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
-    with raises(ParameterError, parameter="on_timeout"):
-        DelayedClassifier(CPMClassifier(), on_timeout="fine")
+    with raises(ParameterError, parameter="timeout_label"):
+        DelayedClassifier(CPMClassifier(), timeout_label="fine")
     with raises(ValueError, "NaN"):
         DelayedClassifier(CPMClassifier()).predict_one({"x": 1.0}, key=math.nan)
     with raises(ValueError, "NaN"):
         DelayedClassifier(CPMClassifier()).learn_one(math.nan, "a")
-    with raises(ParameterError, parameter="wait"):
-        DelayedClassifier(CPMClassifier(), wait=wait)
+    with raises(ParameterError, parameter="label_timeout"):
+        DelayedClassifier(CPMClassifier(), label_timeout=wait)
 
 
 @pytest.mark.parametrize("model", [CPMClassifier, naive_bayes.GaussianNB])
@@ -129,7 +129,7 @@ def test_probabilities_know_nothing_of_a_label_that_precedes_its_event(model: An
 
 def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
     for start in (datetime(2026, 1, 25, 23), datetime(2026, 1, 25, 23, tzinfo=UTC), np.datetime64("2026-01-25T23:00")):
-        model = DelayedClassifier(CPMClassifier(), wait=10.0)
+        model = DelayedClassifier(CPMClassifier(), label_timeout=10.0)
         for i in range(2):
             model.predict_one({"x": 1.0}, key=i, time=start)
         model.learn_one(0, "a", time=start + timedelta(seconds=9))
@@ -143,7 +143,7 @@ def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
 
 
 def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
-    model = DelayedClassifier(linear_model.LogisticRegression(), wait=5.0, on_timeout=False)
+    model = DelayedClassifier(linear_model.LogisticRegression(), label_timeout=5.0, timeout_label=False)
     for i in range(50):
         x = {"x": 1.0 if i % 2 else -1.0}
         model.predict_one(x, key=i, time=i)
@@ -154,7 +154,7 @@ def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
 
 
 def test_an_event_with_a_datetime_may_arrive_at_a_timeout_of_others() -> None:
-    model = DelayedClassifier(CPMClassifier(), wait=5.0, on_timeout="fine")
+    model = DelayedClassifier(CPMClassifier(), label_timeout=5.0, timeout_label="fine")
     model.predict_one({"at": datetime(2026, 1, 1)}, key=1, time=0.0)
     assert model.predict_one({"at": datetime(2026, 1, 2)}, key=2, time=9.0) == "fine"
     for value in ([1], math.inf, 10**400):  # no event expires because of one that is refused
@@ -245,7 +245,9 @@ def test_sets_of_a_river_classifier_have_the_coverage() -> None:
     assert 0.86 < hits / 300 < 0.94
 
 
-@pytest.mark.parametrize("wrong", [{"folder": "/none"}, {"on_timeout": math.nan}, {"most_bytes": 10**20}])
+@pytest.mark.parametrize(
+    "wrong", [{"pending_dir": "/none"}, {"timeout_label": math.nan}, {"max_pending_bytes": 10**20}]
+)
 def test_parameters_that_cannot_work_are_refused_at_once(wrong: Any) -> None:
     with raises(ValueError, *wrong):
         DelayedClassifier(CPMClassifier(), **wrong)
@@ -278,9 +280,9 @@ def test_labels_with_and_without_keys_are_counted_in_the_same_way() -> None:
 
 
 def test_where_events_wait_as_dicts_a_folder_is_refused_at_once(tmp_path: Any) -> None:
-    DelayedClassifier(StreamSVMClassifier(cost=COST), folder=str(tmp_path))
+    DelayedClassifier(StreamSVMClassifier(cost=COST), pending_dir=str(tmp_path))
     with raises(ValueError, named="GaussianNB"):
-        DelayedClassifier(naive_bayes.GaussianNB(), folder=str(tmp_path))
+        DelayedClassifier(naive_bayes.GaussianNB(), pending_dir=str(tmp_path))
 
 
 @pytest.fixture
@@ -303,7 +305,7 @@ def test_keys_that_never_match_are_reported_once(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.usefixtures("few_labels")
 def test_labels_after_the_timeout_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    model = DelayedClassifier(CPMClassifier(), wait=3600)
+    model = DelayedClassifier(CPMClassifier(), label_timeout=3600)
     for i in range(180):
         model.predict_one({"a": i % 7}, key=i, time=60 * i)
         if i >= 120:

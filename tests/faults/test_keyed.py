@@ -168,7 +168,7 @@ class KeyedMachine(RuleBasedStateMachine):
         for i in range(20):
             parent.learn_one({"a": float(i % 7 - 3)}, "x" if i % 7 > 3 else "y")
         self.topic, self.lasting = Topic(self.folder), lasting
-        self.keyed = KeyedClassifier(model, parent=parent if prior else None)
+        self.keyed = KeyedClassifier(model, prior_model=parent if prior else None)
         self.workers = [Worker(number, self.topic, self.keyed, lasting) for number in range(2)]
 
     @rule(

@@ -132,7 +132,7 @@ def test_fields_that_are_no_features_are_left_out():
 def test_it_can_be_sent_to_workers(model):
     """Engines use pickle, also while keys are in memory."""
     events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
-    keyed = KeyedClassifier(model, parent=trained())
+    keyed = KeyedClassifier(model, prior_model=trained())
     _, state = keyed.step(None, events)
     key = keyed.unpack(state)
     sent = pickle.loads(pickle.dumps(keyed))
@@ -145,7 +145,7 @@ def test_parents_of_other_kinds():
     for model in (linear_model.LogisticRegression(), RefitClassifier(CPMClassifier())):
         for i in range(200):
             model.learn_one({"a": float(i % 2)}, i % 2 == 1)
-        keyed = KeyedClassifier(CPMClassifier(), parent=model)
+        keyed = KeyedClassifier(CPMClassifier(), prior_model=model)
         assert [answer["prediction"] for answer in keyed.step(None, [{"a": 1.0}, {"a": 0.0}])[0]] == [True, False]
 
 
@@ -212,7 +212,7 @@ def trained():
 
 def test_a_new_key_answers_as_its_parent():
     parent = trained()
-    answers, _ = KeyedClassifier(CPMClassifier(), parent=parent).step(None, [{"a": 2.0}, {"a": -2.0}])
+    answers, _ = KeyedClassifier(CPMClassifier(), prior_model=parent).step(None, [{"a": 2.0}, {"a": -2.0}])
     expected = [parent.predict_one({"a": a}) for a in (2.0, -2.0)]
     assert [answer["prediction"] for answer in answers] == expected == ["high", "low"]
     assert answers[0]["score"] == pytest.approx(parent.predict_proba_one({"a": 2.0})["high"], abs=0.01)
@@ -221,7 +221,7 @@ def test_a_new_key_answers_as_its_parent():
 @pytest.mark.parametrize("learn", [True, False])
 def test_a_key_learns_where_it_is_unlike_the_others(learn):
     """Keys like their parent stay as accurate; others become more accurate than it."""
-    keyed = KeyedClassifier(CPMClassifier(), parent="learn" if learn else trained())
+    keyed = KeyedClassifier(CPMClassifier(), prior_model="learn" if learn else trained())
     states: dict[int, bytes | None] = dict.fromkeys(range(10))
     right: dict[bool, list[bool]] = {True: [], False: []}
     for who, event in customers(3_000):
@@ -234,7 +234,7 @@ def test_a_key_learns_where_it_is_unlike_the_others(learn):
 def test_the_own_model_is_the_same_with_a_parent():
     """A key's own model does not depend on the parent, which may come or go."""
     parent, events = trained(), [event for _, event in customers(60)]
-    alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=parent)
+    alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), prior_model=parent)
     _, state = beside.step(None, events)
     assert beside.step(None, events)[1] == state
     (answer,), _ = alone.step(state, [{"a": 0.1}])
@@ -248,7 +248,7 @@ def test_a_parent_that_does_not_learn_is_unchanged(model):
     for _, event in customers(100, seed=1):
         model.learn_one({"a": event["a"]}, event["label"])
     before = snapshot(model)
-    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    keyed = KeyedClassifier(CPMClassifier(), prior_model=model)
     events = [event for _, event in customers(30)]
     assert keyed.step(None, events) == keyed.step(None, events)
     assert snapshot(model) == before
@@ -260,7 +260,7 @@ def test_a_parent_does_not_go_by_the_labels_it_learned_last():
     for i in range(300):
         model.learn_one({"a": float(i % 2)}, i % 2)
     assert model.autocorrelation_weight > 0.0
-    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    keyed = KeyedClassifier(CPMClassifier(), prior_model=model)
     answers, _ = keyed.step(None, [{"a": float(i)} for i in (0, 1, 1, 0)])
     assert [answer["prediction"] for answer in answers] == [0, 1, 1, 0]
     assert model.label_autocorrelation
@@ -268,30 +268,30 @@ def test_a_parent_does_not_go_by_the_labels_it_learned_last():
 
 def test_a_parent_from_a_file(tmp_path):
     trained().save(tmp_path / "all.svm")
-    keyed = KeyedClassifier(CPMClassifier(), parent=tmp_path / "all.svm")
+    keyed = KeyedClassifier(CPMClassifier(), prior_model=tmp_path / "all.svm")
     assert keyed.step(None, [{"a": 2.0}])[0][0]["prediction"] == "high"
-    assert keyed.parent.n_events_learned == 2_000
+    assert keyed.prior_model.n_events_learned == 2_000
 
 
 def test_labels_that_only_one_of_both_knows():
-    keyed = KeyedClassifier(CPMClassifier(), parent=trained())
+    keyed = KeyedClassifier(CPMClassifier(), prior_model=trained())
     events = [{"a": float(i % 2), "label": "new"} for i in range(100)]
     answers, _ = keyed.step(None, events)
     assert answers[-1]["prediction"] == "new"
 
 
 def test_parents_that_are_none_are_refused(tmp_path):
-    with raises(ParameterError, parameter="parent"):
-        KeyedClassifier(CPMClassifier(), parent=CPMClassifier())
-    with raises(TypeError, parameter="parent"):
-        KeyedClassifier(CPMClassifier(), parent=3)
+    with raises(ParameterError, parameter="prior_model"):
+        KeyedClassifier(CPMClassifier(), prior_model=CPMClassifier())
+    with raises(TypeError, parameter="prior_model"):
+        KeyedClassifier(CPMClassifier(), prior_model=3)
     with pytest.raises(FileNotFoundError):
-        KeyedClassifier(CPMClassifier(), parent=tmp_path / "none.svm")
+        KeyedClassifier(CPMClassifier(), prior_model=tmp_path / "none.svm")
 
 
 @pytest.mark.parametrize("section", [b"", b"[1]", b"[[1.0,-1.0],null]", b'[[1.0,1.0,"1"],null]', b'[[1.0,1.0],"x"]'])
 def test_votes_that_are_none_are_refused(section):
-    _, state = KeyedClassifier(CPMClassifier(), parent=trained()).step(None, [])
+    _, state = KeyedClassifier(CPMClassifier(), prior_model=trained()).step(None, [])
     *others, _ = unseal(state)
     with raises(KeyStateError, reason="content"):
         KeyedClassifier(CPMClassifier()).step(seal([*others, section]), [])
@@ -337,7 +337,9 @@ class Slow:
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_are_learned_with_the_predicted_features(doings, most):
     """Compare any order of records, with packed states and live keys."""
-    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003, max_waiting=most)
+    keyed = KeyedClassifier(
+        CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=0.003, max_pending=most
+    )
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
     store: dict[str, bytes] = {}
     live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
@@ -351,7 +353,7 @@ def test_late_labels_are_learned_with_the_predicted_features(doings, most):
     for key, data in store.items():
         assert data == states[key]
         learner = (
-            KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003)
+            KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=0.003)
             .unpack(data)
             .model.learner
         )
@@ -367,7 +369,7 @@ def test_a_label_within_its_event_is_learned_at_once():
 
 def test_late_labels_with_a_parent_and_a_blend():
     """The vote learns late labels; the ensemble stores requested predictions."""
-    keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), parent=trained(), join="order")
+    keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), prior_model=trained(), join="order")
     alone, state = StreamSVMClassifier(effort="low", budget=5), None
     records = [event for _, event in customers(100)]
     for i, event in enumerate(records):
@@ -381,7 +383,7 @@ def test_late_labels_with_a_parent_and_a_blend():
 
 
 def test_pending_entries_are_bounded_and_counted():
-    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=10, max_waiting=3)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=10, max_pending=3)
     events = [{"order": i % 6, "a": 1.0, "at": i} for i in range(7)]
     _, state = keyed.step(
         None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
@@ -395,7 +397,7 @@ def test_pending_entries_are_bounded_and_counted():
 
 
 def test_idle_keys_are_reset():
-    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", forget_after=10.0)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", key_ttl=10.0)
     events = [{"a": float(i % 2), "label": i % 2, "at": 1_000 * i} for i in range(20)]
     _, state = keyed.step(None, events)
     late = {"a": 1.0, "at": 19_000 + 10_000}
@@ -411,7 +413,7 @@ def test_idle_keys_are_reset():
 
 
 def test_the_times_of_keys_tell_their_unit():
-    keyed = KeyedClassifier(CPMClassifier(), time="at", forget_after=10.0)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", key_ttl=10.0)
     _, state = keyed.step(None, [{"a": 1.0, "label": 1, "at": 1_700_000_000}])
     assert keyed.newest(state) == 1_700_000_000_000
     assert keyed.step(state, [{"a": 1.0, "at": 1_700_000_009.5}])[0][0]["prediction"] == 1
@@ -424,12 +426,12 @@ def test_the_times_of_keys_tell_their_unit():
 @pytest.mark.parametrize(
     ("given", "parameter"),
     [
-        ({"forget_after": 5}, "forget_after"),
-        ({"wait": 5, "join": "order"}, "wait"),
-        ({"wait": 5, "time": "at"}, "wait"),
+        ({"key_ttl": 5}, "key_ttl"),
+        ({"label_timeout": 5, "join": "order"}, "label_timeout"),
+        ({"label_timeout": 5, "time": "at"}, "label_timeout"),
         ({"time": "label"}, "label"),
-        ({"time": "at", "forget_after": 0}, "forget_after"),
-        ({"max_waiting": 0}, "max_waiting"),
+        ({"time": "at", "key_ttl": 0}, "key_ttl"),
+        ({"max_pending": 0}, "max_pending"),
     ],
 )
 def test_settings_that_do_not_fit(given, parameter):

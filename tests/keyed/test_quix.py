@@ -384,7 +384,7 @@ def test_nested_events_are_flattened(handler):
 def test_key_and_time_may_be_nested():
     flattening = Flattening(Options("events", {}), (), (FIELD, LABEL), Notices())
     stream = Stream("events", "who.is", repartition=True, flattening=flattening)
-    keyed = KeyedClassifier(CPMClassifier(), label=LABEL, time="at.ms", time_unit="ms", forget_after=60)
+    keyed = KeyedClassifier(CPMClassifier(), label=LABEL, time="at.ms", time_unit="ms", key_ttl=60)
     assert stream.key_of(b'{"who": {"is": 17}}') == b"17"
     assert stream.moment(b'{"at": {"ms": 1500}}', keyed, 7) == 1500
     assert stream.moment(b'{"at": 1500}', keyed, 7) == 7
@@ -424,7 +424,7 @@ def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
 
     parent = CPMClassifier()
     parent.learn_many([{"f0": 1.0}, {"f0": -1.0}], ["a", "b"])
-    stream, keyed = Stream("events", FIELD), KeyedClassifier(CPMClassifier(), label=LABEL, parent=parent)
+    stream, keyed = Stream("events", FIELD), KeyedClassifier(CPMClassifier(), label=LABEL, prior_model=parent)
     with raises(ConnectorError, reason="features", option="--prior-model", named="f0"):
         check_first_events(stream, keyed, first())
     parent.learn_one({"other": 1.0}, "a")

@@ -1,13 +1,13 @@
-"""Vote of a key's own model and its parent, a model of all keys.
+"""Vote of a key's own model and its prior model, a model of all keys.
 
-Let p be the probabilities of the parent, and q those of the key's own model after n events. The combined probabilities
-are
+Let p be the probabilities of the prior model, and q those of the key's own model after n events. The combined
+probabilities are
 
     r(c) ~ p(c)^a q(c)^(b n / (n + SLOW)) exp(d_c)
 
 The exponent a starts at 1, the exponent b and the biases d at 0. All follow the gradient of the key's log loss. This is
 a product of experts, like the stacked vote of `StreamSVMClassifier`, with a bias for each class of the key's own model.
-A new key predicts like its parent, and its own model gains weight if that reduces the log loss.
+A new key predicts like its prior model, and its own model gains weight if that reduces the log loss.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STEP, BIAS_STEP, MOST, MOST_BIAS, SLOW = 0.02, 0.001, 3.0, 20.0, 100.0
 LEAST = 0.01
 
 
-class Vote:
-    """Vote of the parent and the key's own model.
+class PriorVote:
+    """Vote of the prior model and the key's own model.
 
     Parameters
     ----------
-    parent, own
+    prior, own
         Exponents of their probabilities.
     *biases
         Biases of the first classes of the key's own model, in its order; 0 for other classes.
@@ -47,38 +47,38 @@ class Vote:
 
     Examples
     --------
-    >>> vote = Vote()
+    >>> vote = PriorVote()
     >>> shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
     >>> round(shares["a"], 3)
     0.9
     >>> for _ in range(200):
     ...     shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
     ...     vote.learn("b")
-    >>> max(shares, key=shares.get), vote.own > vote.parent
+    >>> max(shares, key=shares.get), vote.own > vote.prior
     ('b', True)
     """
 
-    __slots__ = ("_labels", "_logs", "_n_own", "_shares", "biases", "own", "parent")
+    __slots__ = ("_labels", "_logs", "_n_own", "_shares", "biases", "own", "prior")
 
-    def __init__(self, parent: float = 1.0, own: float = 0.0, *biases: float) -> None:
-        exponents = 0.0 <= parent <= MOST and 0.0 <= own <= MOST
+    def __init__(self, prior: float = 1.0, own: float = 0.0, *biases: float) -> None:
+        exponents = 0.0 <= prior <= MOST and 0.0 <= own <= MOST
         if not exponents or not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in biases):
-            raise ValueError("the vote of parent and key has exponents or biases beyond their bounds")
-        self.parent, self.own, self.biases = parent, own, list(biases)
+            raise ValueError("the vote of prior model and key has exponents or biases beyond their bounds")
+        self.prior, self.own, self.biases = prior, own, list(biases)
         self._labels: list[Any] = []
         self._logs: tuple[list[float], list[float]] = [], []
         self._shares: list[float] = []
         self._n_own = 0
 
     def together(
-        self, of_parent: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
+        self, of_prior: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
     ) -> dict[Any, float]:
         """Return the combined probabilities.
 
         Parameters
         ----------
-        of_parent
-            The probabilities of the parent by label.
+        of_prior
+            The probabilities of the prior model by label.
         classes, of_key
             The classes of the key's own model, and their probabilities.
         n
@@ -90,17 +90,17 @@ class Vote:
             Probabilities by label; empty if neither model knows a label.
         """
         own = dict(zip(classes, of_key, strict=True))
-        labels = list(dict.fromkeys((*own, *of_parent)))
+        labels = list(dict.fromkeys((*own, *of_prior)))
         biases = self.biases + [0.0] * (len(labels) - len(self.biases))
         trust = n / (n + SLOW)
-        parents = [_log(of_parent.get(label, 0.0)) for label in labels] if of_parent else [0.0] * len(labels)
+        priors = [_log(of_prior.get(label, 0.0)) for label in labels] if of_prior else [0.0] * len(labels)
         owns = [trust * _log(own.get(label, 0.0)) for label in labels]
-        a, b = self.parent, self.own
-        logs = [a * p + b * q + d for p, q, d in zip(parents, owns, biases, strict=True)]
+        a, b = self.prior, self.own
+        logs = [a * p + b * q + d for p, q, d in zip(priors, owns, biases, strict=True)]
         most = max(logs, default=0.0)
         terms = [math.exp(log - most) for log in logs]
         total = sum(terms)
-        self._labels, self._logs, self._n_own = labels, (parents, owns), len(own)
+        self._labels, self._logs, self._n_own = labels, (priors, owns), len(own)
         self._shares = [term / total for term in terms]
         return dict(zip(labels, self._shares, strict=True))
 
@@ -115,8 +115,8 @@ class Vote:
         if label not in self._labels:
             return
         true = self._labels.index(label)
-        parents, owns = self._logs
-        self.parent = self._moved(self.parent, parents, true)
+        priors, owns = self._logs
+        self.prior = self._moved(self.prior, priors, true)
         self.own = self._moved(self.own, owns, true)
         self.biases += [0.0] * (self._n_own - len(self.biases))
         for c in range(self._n_own):
@@ -130,14 +130,14 @@ class Vote:
     @property
     def weights(self) -> list[float]:
         """The exponents and biases, from which a vote is restored."""
-        return [self.parent, self.own, *self.biases]
+        return [self.prior, self.own, *self.biases]
 
 
 def _log(probability: float) -> float:
     return math.log(max(probability, LEAST))
 
 
-class Parent:
+class PriorModel:
     """Model of all keys, which predicts every event.
 
     Parameters
@@ -149,12 +149,12 @@ class Parent:
     """
 
     def __init__(self, model: Any, learns: bool) -> None:
-        # A trained parent has the label order of other streams, which says nothing about the next event of a key.
+        # A trained prior model has the label order of other streams, which says nothing about the next event of a key.
         is_plain = isinstance(model, OnlineClassifier) and not model.is_composed
         is_ordered = isinstance(model, StreamSVMClassifier) and is_plain and not learns
         self.model = model.without_order() if is_ordered else model
         self.learns = learns
-        # Predictions must not change a parent that does not learn.
+        # Predictions must not change a prior model that does not learn.
         self._peeks = not learns and not is_plain and hasattr(model, "peek_proba_many")
 
     def proba(self, x: dict[Any, Any]) -> Mapping[Any, float]:
@@ -171,7 +171,7 @@ class Parent:
         return found
 
     def check_names(self, rows: Sequence[Mapping[Any, Any]]) -> None:
-        """Compare features of events with those of the parent; warn if few are known.
+        """Warn if the prior model knows few of the features of events.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Parent:
             model.check_names(rows)
 
     def learn(self, x: dict[Any, Any], label: Any) -> None:
-        """Learn an event, if the parent learns.
+        """Learn an event, if the prior model learns.
 
         Parameters
         ----------
@@ -201,15 +201,15 @@ class Parent:
             self.model.learn_one(x, label)
 
 
-def parent_of(given: Any, learns: bool, model: OnlineClassifier) -> Parent | None:
-    """Create the parent from the parameters of `KeyedClassifier`.
+def prior_model_of(given: Any, learns: bool, model: OnlineClassifier) -> PriorModel | None:
+    """Create the prior model from the parameters of `KeyedClassifier`.
 
     Parameters
     ----------
     given
         None, "learn", a path, or a classifier.
     learns
-        Whether the parent learns.
+        Whether the prior model learns.
     model
         The untrained model of every key.
 
@@ -226,8 +226,10 @@ def parent_of(given: Any, learns: bool, model: OnlineClassifier) -> Parent | Non
         given = load(given)
     if not hasattr(given, "predict_proba_one"):
         raise ParameterTypeError(
-            "parent", f'must be "learn", a file that `save` wrote, or a classifier, got {type(given).__name__}'
+            "prior_model", f'must be "learn", a file that `save` wrote, or a classifier, got {type(given).__name__}'
         )
     if isinstance(given, OnlineClassifier) and not given.n_events_learned and not learns:
-        raise ParameterError("parent", "has learned nothing: train it, or let it learn with `parent_learns=True`")
-    return Parent(given, learns)
+        raise ParameterError(
+            "prior_model", "has learned nothing: train it, or let it learn with `prior_model_learns=True`"
+        )
+    return PriorModel(given, learns)
