@@ -24,7 +24,7 @@ Other question marks belong to a glob.
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
     """Split a URL into a path and query options.
 
-    The name of an existing file is not split.
+    The name of an existing file is not split. An option with two values is refused.
 
     The query of a web address belongs to its server. Options follow a ``#``, which is never sent.
 
@@ -43,7 +43,11 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
     found = None if not is_web and os.path.exists(url) else _QUERY[mark].search(url)
     if found is None:
         return url, {}
-    return url[: found.start()], dict(parse_qsl(url[found.end() :], keep_blank_values=True))
+    path, given = url[: found.start()], parse_qsl(url[found.end() :], keep_blank_values=True)
+    query = dict(given)
+    if twice := next((name for name, value in given if query[name] != value), None):
+        raise OptionError(printable(path), twice, "is in the URL twice: give it once", "twice")
+    return path, query
 
 
 def split_urls(urls: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

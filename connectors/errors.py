@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import re
+from typing import Any
 
 # Passwords in URLs (``USER:PASSWORD@``), even if the scheme or the slashes are misspelt, and secrets in options.
 _SECRET = re.compile(
@@ -40,6 +42,10 @@ class ConnectorError(Exception):
 
     def __str__(self) -> str:
         return without_secrets(super().__str__())
+
+    def __reduce__(self) -> Any:
+        # Errors of worker processes are pickled; by default the message is passed to `__init__`.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class OptionError(ConnectorError):

@@ -45,6 +45,22 @@ def split_kinds(text: str) -> dict[str, str]:
     return {name: kind for name, _, kind in pairs}
 
 
+def split_formats(text: str) -> str | dict[str, str]:
+    """Parse a format of all times, or formats by column.
+
+    Examples
+    --------
+    >>> split_formats("%b %d, %Y"), split_formats('day:%Y%m%d,"at:%b %d, %H:%M"')
+    ('%b %d, %Y', {'day': '%Y%m%d', 'at': '%b %d, %H:%M'})
+    """
+    starts = [(part, part.partition("%")[0].rpartition(":")[0]) for part in split_names(text)]
+    if not any(name for _, name in starts):
+        return text
+    if nameless := next((part for part, name in starts if not name), None):
+        raise ConnectorError(f"{nameless!r} is no NAME:FORMAT; one with a comma goes in double quotes", "value")
+    return {name: part[len(name) + 1 :] for part, name in starts}
+
+
 class Options:
     """Options of one stream; `finish` rejects those that no method has read.
 
@@ -151,6 +167,11 @@ class Options:
             if kind not in KINDS:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
         return pairs
+
+    def formats(self, key: str) -> str | dict[str, str] | None:
+        """Return a format of times, or formats by column; see `split_formats`."""
+        value = self._take(key)
+        return dict(value) if isinstance(value, Mapping) else split_formats(str(value)) if value else None
 
     def allow(self, keys: Iterable[str]) -> None:
         """Add option names to the list in the message about unknown options."""

@@ -252,7 +252,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         - Named columns: the column names `label`, `key`, `time` and `ignore`; `types` maps names to number, category,
         time or ignore.
         - Times: `time_unit` is the unit of numeric times (s, ms, us or ns; default: inferred from the first one);
-        `time_format` is the format of all times, as for `datetime.strptime`.
+        `time_format` is the format of all times, as for `datetime.strptime`, or maps columns to formats.
         - Missing values: `missing` lists texts that are missing labels or features, in addition to the empty text. The
         default is ``?``, NA, NaN, null and None, in any case.
         - CSV: `delimiter`, `quote`, `escape`, `comment`, `skip_rows` (see `connectors.text.csv.Dialect`), `header`

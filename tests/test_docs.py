@@ -8,6 +8,7 @@ import importlib
 import inspect
 import io
 import os
+import pickle
 import pkgutil
 import re
 import runpy
@@ -65,6 +66,19 @@ def test_every_public_class_function_and_method_has_a_docstring():
             if here and (inspect.isclass(found) or inspect.isfunction(found)):
                 for path, each in [(name, found), *(methods(name, found) if inspect.isclass(found) else ())]:
                     assert inspect.getdoc(each), f"{module.__name__}.{path} has no docstring"
+
+
+def test_every_error_survives_pickling():
+    """As from a worker process."""
+    examples = {"rows": {0: "bad"}, "size": 1, "missing": [], "new": []}
+    for module in modules():
+        for cls in vars(module).values():
+            if inspect.isclass(cls) and issubclass(cls, Exception) and cls.__module__ == module.__name__:
+                taken = inspect.signature(cls).parameters.values() if inspect.isfunction(cls.__init__) else ()
+                names = [each.name for each in taken if each.kind is each.POSITIONAL_OR_KEYWORD]
+                error = cls(*(examples.get(name, name) for name in names or ["message"]))
+                received = pickle.loads(pickle.dumps(error))
+                assert (type(received), str(received), vars(received)) == (cls, str(error), vars(error))
 
 
 def test_the_reference_describes_all_parameters():

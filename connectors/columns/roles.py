@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from connectors.columns.cells import MISSING, MISSING_NUMBERS
 from connectors.columns.spelling import Spelling, declared
-from connectors.errors import ConnectorError
+from connectors.errors import ConnectorError, OptionError
 from connectors.options import Options
 
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -37,7 +37,7 @@ class Roles:
     hidden: list[str] = field(default_factory=list)
     bare: bool = False
     time_unit: str | None = None
-    time_format: str | None = None
+    time_format: str | Mapping[str, str] | None = None
     spelling: Spelling | None = None
 
     @classmethod
@@ -53,13 +53,18 @@ class Roles:
             options.names("hide"),
             options.flag("bare", False),
             options.one_of("time_unit", TIME_UNITS),
-            options.text("time_format"),
+            options.formats("time_format"),
         )
         roles.spelling = declared(options.name, options.text("decimal"), options.text("thousands"))
         try:
             check_times(options.name, roles.time_unit, roles.time_format)
         except ValueError as error:
             raise ConnectorError(str(error)) from None
+        timed = [roles.time, *(name for name, kind in roles.types.items() if kind == "time")]
+        formats = roles.time_format if isinstance(roles.time_format, Mapping) else {}
+        if unknown := next((name for name in formats if not (name in timed or roles.bare)), None):
+            what = f"has the column {unknown!r}, which is no time: name it in `time` or in `types`"
+            raise OptionError(options.name, "time_format", what)
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
 
@@ -115,8 +120,10 @@ def _listed(names: list[str], most: int = 50) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
-def check_times(source: str, unit: str | None, form: str | None) -> None:
+def check_times(source: str, unit: str | None, form: str | Mapping[str, str] | None) -> None:
     """Check that time options are valid and compatible.
+
+    The formats of some columns may be combined with a unit, which is that of the others.
 
     Raises
     ------
@@ -125,7 +132,9 @@ def check_times(source: str, unit: str | None, form: str | None) -> None:
     """
     if unit is not None and unit not in TIME_UNITS:
         raise ValueError(f"{source}: `time_unit` must be one of {', '.join(TIME_UNITS)}, got {unit!r}")
-    if form is None:
+    if not isinstance(form, str):
+        for one in (form or {}).values():
+            check_times(source, None, one)
         return
     if unit is not None:
         raise ValueError(f"{source}: `time_unit` is for numbers, `time_format` for texts: use one of them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
@@ -65,7 +65,7 @@ class Times:
     unit
         Unit of all numbers: s, ms, us or ns. None to detect it.
     form
-        Format of all times for `datetime.strptime`. None for the default formats.
+        Format of all times for `datetime.strptime`, or formats by column. None for the default formats.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class Times:
     ({'t': 's'}, [2])
     """
 
-    def __init__(self, unit: str | None = None, form: str | None = None) -> None:
-        self.unit, self.form = unit, form
+    def __init__(self, unit: str | None = None, form: str | Mapping[str, str] | None = None) -> None:
+        self.unit, self._formats = unit, form
         self.guesses: dict[str, Any] = {}
         self._said: set[str] = set()
         self._ways: dict[str, str] = {}
@@ -95,7 +95,7 @@ class Times:
         ConnectorError
             If more than one value in ten is in another unit.
         """
-        if self.unit or self.form or name in self.guesses:
+        if self.unit or self._format(name) or name in self.guesses:
             return
         numbers = [number for value in values if (number := time_number(value))]
         if not numbers:
@@ -119,12 +119,17 @@ class Times:
             column=name,
         )
 
+    def _format(self, name: str) -> str | None:
+        """Return the format of a column, None for the default formats."""
+        return self._formats.get(name) if isinstance(self._formats, Mapping) else self._formats
+
     def of(self, name: str, value: Any) -> int:
         """Parse one time. Raise ValueError with the reason if it is not a time."""
         try:
-            number = None if self.form else time_number(value)  # before ISO 8601, which parses some numbers as dates
+            form = self._format(name)
+            number = None if form else time_number(value)  # before ISO 8601, which parses some numbers as dates
             if number is None:
-                return moment_of(str(value).strip(), self.form)
+                return moment_of(str(value).strip(), form)
             found = scaled(number, self.unit or self._unit(name, number))
         except (_RefusedError, ConnectorError) as error:
             raise ValueError(str(error)) from None
@@ -139,7 +144,7 @@ class Times:
         numbers = None
         if isinstance(values, np.ndarray):
             numbers = values
-        elif not self.form:
+        elif not self._format(name):
             if (moments := dashed(values)) is not None:
                 return moments
             numbers = time_numbers(values)
@@ -249,8 +254,8 @@ class Times:
                            "time_unit= changes this", name, number)  # fmt: skip
 
     def _no_time(self, name: str, value: Any) -> str:
-        if self.form:
-            return f"'{name}' is not a time of the format {self.form!r}: {shown(value)}"
+        if form := self._format(name):
+            return f"'{name}' is not a time of the format {form!r}: {shown(value)}"
         if name not in self._ways:  # computed once per column, because it is slow
             self._ways[name] = options_of(str(value))
         way = f"a number since 1970, ISO 8601 or RFC 2822; {self._ways[name]} reads others"

@@ -36,6 +36,10 @@ class PartitionColumns(TextColumns):
         mine |= {name: given.pop(name) for name in _ROLES if given.get(name) in keys}
         mine["ignore"] = [name for name in ignore if name in keys]
         mine["types"] = {name: types[name] for name in types if name in keys}
+        formats = options.formats("time_format")
+        if isinstance(formats, dict):
+            mine["time_format"] = {name: form for name, form in formats.items() if name in keys}
+            given["time_format"] = {name: form for name, form in formats.items() if name not in keys}
         super().__init__(Header(keys), Roles.of(Options(source, mine)))
         self._source, self.keys = source, list(keys)
         given |= {

@@ -29,7 +29,7 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 class _Refused(Exception):
     """Raised if a broker rejects the connection settings; has the option to change."""
 
-    def __init__(self, message: str, option: str) -> None:
+    def __init__(self, message: str, option: str = "") -> None:
         super().__init__(message)
         self.option = option
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from connectors.errors import without_secrets
 from connectors.options import split_names
 from streamsvm.cli.commands import COMMANDS, EXIT_CODES
-from streamsvm.run.config import RunConfig, new_name, read_settings
+from streamsvm.run.config import RunConfig, check_given_once, new_name, read_settings
 from streamsvm.run.options import COMMON, FLAGS, REPEATED, option_of
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
@@ -81,7 +81,9 @@ def parse(arguments: list[str]) -> Any:
     for name in (name for name in given if kinds.get(name) == "Names"):
         given[name] = [each for value in given[name] for each in split_names(value)]
     if issubclass(options, RunConfig):
-        given = read_settings(given.pop("set", ()), options) | given
+        settings = read_settings(given.pop("set", ()), options)
+        check_given_once(options, "--set", settings, given)
+        given = settings | given
         if "config" in given:
             return options.from_toml(given.pop("config"), **given)
     return options(**given)

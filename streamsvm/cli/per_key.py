@@ -116,6 +116,8 @@ def _keyed(config: PerKey) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.handler import RECORD_TIME
 
+    if isinstance(config.time_format, dict):
+        raise SetupError("--set time-format: per-key reads one time, --time: give its FORMAT without a name")
     model = model_of(config)
     with contextlib.suppress(TypeError, ValueError):  # errors are reported below
         # Compile before the first transaction, which brokers would otherwise abort.

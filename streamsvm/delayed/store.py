@@ -45,7 +45,7 @@ class TooSmall(ValueError):
         Bytes that an event takes, at least.
     """
 
-    def __init__(self, message: str, size: int) -> None:
+    def __init__(self, message: str, size: int = 0) -> None:
         super().__init__(message)
         self.size = size
 

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -27,7 +27,7 @@ from streamsvm.run.options import (
     StreamOptions,
     option_of,
 )
-from streamsvm.run.values import label_of, params_of, read_token
+from streamsvm.run.values import converted, label_of, params_of, read_token
 
 _BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels
 _APART = ("config", "params", "learn")
@@ -153,6 +153,8 @@ class RunConfig(
         with refusing():
             self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))
+        given = {name: value for name in STREAM_OPTIONS if (value := getattr(self, name)) is not None}
+        check_given_once(type(self), "the URL of SOURCE", self.urls["source"].query, given)
         if "out" in self.urls and is_place(self.urls["out"].path):
             self.urls.setdefault("dead_letter", Url(f"{self.urls['out'].path.rstrip('/')}.rejected.jsonl"))
 
@@ -257,6 +259,27 @@ class RunConfig(
 
         with open(given, "rb") as file:
             return f"{given}, SHA-256 {hashlib.sha256(file.read()).hexdigest()[:16]}"
+
+
+def check_given_once(config: type[RunConfig], where: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Refuse an option whose values in two places differ.
+
+    Parameters
+    ----------
+    config
+        Class with the fields.
+    where
+        The first place, for the message.
+    one, other
+        Values by field.
+    """
+    kinds = config.kinds()
+    for name in one.keys() & other.keys():
+        option = option_of(name)
+        values = [converted(option, kinds[name], value) for value in (one[name], other[name])]
+        if values[0] != values[1]:
+            what = f"{where}: `{name}` is {one[name]!r}, but {option} is {other[name]!r}: give it once"
+            raise SetupError(what, "twice", option=option)
 
 
 RunConfig.takes = frozenset(RunConfig.kinds()) - {"learn"}

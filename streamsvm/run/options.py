@@ -14,6 +14,7 @@ from streamsvm.run.values import (
     Cost,
     Costs,
     Count,
+    Formats,
     Kinds,
     Names,
     Pace,
@@ -89,8 +90,8 @@ class StreamOptions(Settings):
     time_unit : {s, ms, us, ns}
         The unit of numeric times. Default: the unit in which the first number is a time between 1973 and 2038, or
         milliseconds. Later numbers in another unit are rejected.
-    time_format : FORMAT
-        The strptime format of all times, such as '%d.%m.%Y %H:%M'.
+    time_format : {FORMAT, NAME:FORMAT,...}
+        The strptime format of all times, such as '%d.%m.%Y %H:%M', or formats of some columns.
     format : FORMAT
         The format of a file, instead of its suffix: csv, tsv, jsonl, libsvm, arff or parquet.
     delimiter : CHAR
@@ -133,7 +134,7 @@ class StreamOptions(Settings):
     key: str | None = None
     missing: Names | None = None
     time_unit: TimeUnit | None = None
-    time_format: str | None = None
+    time_format: Formats | None = None
     format: str | None = None
     delimiter: str | None = None
     decimal: str | None = None

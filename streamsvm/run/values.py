@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_origin
 
 from connectors.columns.roles import TIME_UNITS
 from connectors.errors import ConnectorError
-from connectors.options import split_kinds, split_names
+from connectors.options import split_formats, split_kinds, split_names
 from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
 
@@ -284,6 +284,9 @@ ResetReference = Annotated[str, _choice("never", "after-alarm", "sliding")]
 Names = Annotated[list[str], lambda value: split_names(value) if isinstance(value, str) else list(map(str, value))]
 Sources = Annotated[str | list[str], _sources]
 Kinds = Annotated[dict[str, str], _kinds]
+Formats = Annotated[
+    str | dict[str, str], lambda value: split_formats(_text(value)) if isinstance(value, str) else value
+]
 TimeUnit = Annotated[str, _choice(*TIME_UNITS)]
 AtEnd = Annotated[str, _choice("stop", "wait")]
 Pace = Annotated[tuple[int | None, float | None], _pace]

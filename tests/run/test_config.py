@@ -33,6 +33,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ({"alarms": "1=recall:0.9"}, {"alarms": {1: "recall:0.9"}}),
         ({"checkpoint_every": "500,10s"}, {"checkpoint_every": (500, 10.0)}),
         ({"refit": "trees,every=500"}, {"refit": ("trees", "500", None)}),
+        ({"source": "in.csv?ignore=a,b", "ignore": "a,b"}, {"ignore": ["a", "b"]}),
         ({"cost": "a:b=2"}, {"cost": {"a": {"b": 2.0}}}),
     ],
 )
@@ -55,6 +56,8 @@ def test_texts_equal_values(text, value):
         ({"at_end": "go"}, "value", "--at-end"),
         ({"page": True}, "value", "--page"),
         ({"label": ["y"]}, "value", "--label"),
+        ({"source": "in.csv?label=y", "label": "x"}, "twice", "--label"),
+        ({"source": "in.csv?label=y&label=x"}, "twice", "label"),
         ({"reset": True}, "needs", "--checkpoint"),
         ({"label_timeout": 3.0}, "needs", "--label-source"),
         ({"model": GaussianNB(), "params": {"x": 1}}, "", "params"),

@@ -203,6 +203,23 @@ def test_a_format_of_times(suffix, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("folder", ["", "day=20240602/"])
+def test_columns_with_formats_of_their_own(folder, tmp_path):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    day = ("", "") if folder else ("day,", "20240602,")
+    (tmp_path / folder / "a.csv").write_text(f"{day[0]}at,other,y\n{day[1]}02.06.2024 18:30,2024-06-02,1\n")
+    options: Any = {"time": "at", "types": "day:time,other:time", "label": "y"}
+    for formats in ("at:%d.%m.%Y %H:%M,day:%Y%m%d", {"at": "%d.%m.%Y %H:%M", "day": "%Y%m%d"}):
+        (batch,) = open_source(str(tmp_path if folder else tmp_path / "a.csv"), time_format=formats, **options)
+        assert batch.times.tolist() == [MILLISECONDS]
+        (row,) = batch.rows()
+        assert row["day weekday sin"] == row["other weekday sin"]
+    with raises(ConnectorError, option="time_format", named="'y'"):
+        open_source(str(tmp_path), time_format="day:%Y%m%d,y:%Y", **options)
+    with raises(ConnectorError, reason="value"):
+        open_source(str(tmp_path), time_format="at:%d %b, %Y", **options)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"time_unit": "m"}, {"time_format": "date"}, {"time_format": "%Q"}, {"time_unit": "s", "time_format": "%Y"}],
