@@ -15,13 +15,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from simulations import tables
 from simulations.harness import Benchmark, measure
-from simulations.storage import DOCS, RESULTS, ROOT, Results, replace
+from simulations.storage import RESULTS, ROOT, Results, replace
 
 BENCHMARKS = {
     "streams": "simulations.benchmarks.streams:BENCHMARK",
@@ -118,36 +118,26 @@ def listing() -> str:
 # Tables of the documentation ------------------------------------------------------------------------------------------
 
 
-def made() -> dict[str, Callable[[], str]]:
-    """Return functions that generate the tables of the documentation, by name."""
-    found: dict[str, Callable[[], str]] = {"drift": _drift}
-    for name in BENCHMARKS:
-        for table in benchmark(name).tables:
-            found[table] = partial(_table, name, table)
-    return found
-
-
-def _drift() -> str:
-    from simulations.drift.report import front_table
-
-    return front_table()
-
-
-def _table(name: str, table: str) -> str:
-    """Generate a table; the last one of a benchmark tells how it was measured."""
-    chosen, results = benchmark(name), tables.stored(name)
-    older = results.older(chosen.subject, chosen.others)
-    text = chosen.tables[table].markdown(results.rows, older)
-    is_last = table == list(chosen.tables)[-1]
-    return f"{text}\n\n{tables.sources(results, chosen.subject if older else '')}" if is_last else text
-
-
 def pages() -> dict[Path, str]:
     """Return the documentation pages with tables generated from stored results."""
     from simulations.drift.report import documented
 
-    text = tables.PAGE.read_text(encoding="utf-8")
-    return {tables.PAGE: tables.renewed(text, made()), DOCS / "drift.md": documented()}
+    of = {table: name for name in BENCHMARKS for table in benchmark(name).tables}
+    found = {tables.PAGES / "drift.md": documented()}
+    for page in sorted(set(tables.PAGES.glob("*.md")) - set(found)):
+        text = page.read_text(encoding="utf-8")
+        last = {of.get(table): table for table in tables.named(text)}
+        found[page] = tables.renewed(text, {table: partial(_table, of[table], table, last) for table in of})
+    return found
+
+
+def _table(name: str, table: str, last: Mapping[str | None, str]) -> str:
+    """Generate a table; the last one of a benchmark on a page has the sources."""
+    chosen, results = benchmark(name), tables.stored(name)
+    older = results.older(chosen.subject, chosen.others)
+    text = chosen.tables[table].markdown(results.rows, older)
+    is_last = table == last.get(name)
+    return f"{text}\n\n{tables.sources(results, chosen.subject if older else '')}" if is_last else text
 
 
 def update_pages(check: bool) -> int:

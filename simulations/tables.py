@@ -11,7 +11,7 @@ from typing import Any
 
 from simulations.storage import DOCS, RESULTS, RESULTS_LAST_CHANGED_AT, SEPARATOR, Results, Rows
 
-PAGE = DOCS / "benchmarks.md"
+PAGES = DOCS / "benchmarks"
 OLDER = "†"
 
 
@@ -135,13 +135,15 @@ def slashed(
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
-_CHOICE = re.compile(r" --again| --(?:only|learners)(?: '[^']*'| [^-\s]\S*)+")  # of rows, in a command
+# Parts of a command that choose results, or how many are measured at once.
+_CHOICE = re.compile(r" --(?:again|multivariate|jobs \d+)| --(?:only|learners)(?: '[^']*'| [^-\s]\S*)+")
 
 
 def sources(results: Results, marked: str = "") -> str:
     """Describe how results were measured, and the mark of older results."""
     is_ours = results.path.parent == RESULTS
-    link = f"[Raw results](../simulations/results/{results.path.name})." if is_ours else f"Raw results: {results.path}."
+    name = results.path.name
+    link = f"[Raw results](../../simulations/results/{name})." if is_ours else f"Raw results: {results.path}."
     return " ".join([described(results.runs), *([older(marked)] if marked else []), link])
 
 
@@ -158,10 +160,16 @@ def described(runs: Iterable[Mapping[str, Any]]) -> str:
             own = commits.setdefault((command, _conditions(run)), {})
             own.setdefault(f" of {day(run['date'])}" if run["date"] else "", {})[run["commit"]] = None
     made = [
-        f"Measured with `{command}` at commit {', '.join(', '.join(names) + of for of, names in own.items())} ({how})."
+        f"Measured with `{command}` at commit {', '.join(_listed(names) + of for of, names in own.items())} ({how})."
         for (command, how), own in commits.items()
     ]
     return " ".join([*made, *others])
+
+
+def _listed(commits: Iterable[str]) -> str:
+    """List commits, or the first of them and the number of the others."""
+    first, *others = commits
+    return ", ".join([first, *others]) if len(others) < 3 else f"{first} and {len(others)} others"
 
 
 def _conditions(run: Mapping[str, Any]) -> str:
@@ -185,9 +193,14 @@ def day(date: str) -> str:
 # Pages ----------------------------------------------------------------------------------------------------------------
 
 
+def named(text: str) -> list[str]:
+    """Return the names of the generated tables of a page, in their order."""
+    return re.findall(r"<!-- (\w+): made by", text)
+
+
 def renewed(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """Return a page with its tables generated from the stored results."""
-    for name in re.findall(r"<!-- (\w+): made by", text):
+    for name in named(text):
         begin = f"<!-- {name}: made by python -m simulations tables -->"
         head, _, rest = text.partition(begin)
         _, end, tail = rest.partition(f"<!-- end of {name} -->")

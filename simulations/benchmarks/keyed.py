@@ -138,7 +138,7 @@ def compare(stream: str, parent: str) -> Rows:
 
 
 def accuracies(right: NDArray[np.float64], n: int) -> dict[str, float]:
-    """Return accuracies in percent: one model, models per key, and with a parent."""
+    """Return accuracies in percent, by way."""
     found = {name: round(float(100.0 * value / n), 2) for name, value in zip(WAYS, right, strict=True)}
     return found | {"events": n}
 
@@ -156,11 +156,11 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
 
 
 def columns() -> list[Column]:
-    """Return columns of accuracies: CPM per key, one model, CPM with a parent."""
+    """Return columns of accuracies: CPM per key, one model, with a prior model."""
     found = [Column("keys", of("keys", "CPM"), "{:,.0f}"), Column("alone", of("alone", "CPM"), "{:.2f}")]
     for parent in PARENTS:
         found.append(Column(f"one for all, {parent}", partial(pair, parent, "one", "keyed")))
-        found.append(Column(f"with parent, {parent}", partial(pair, parent, "keyed", "one")))
+        found.append(Column(f"with prior model, {parent}", partial(pair, parent, "keyed", "one")))
     return found
 
 
@@ -174,13 +174,13 @@ def pair(parent: str, which: str, other: str, rows: Rows) -> str | None:
 
 
 def ways(parent: str, rows: Rows) -> str:
-    """Format mean accuracies over the streams: one model / alone / with parent."""
+    """Format mean accuracies over the streams: one model / alone / with prior model."""
     return slashed([of(way, parent)(rows) for way in WAYS])
 
 
 BENCHMARK = Benchmark(
     "keyed-accuracy",
-    "Accuracy of a model per key, alone and with a parent, and of one model for all keys.",
+    "Accuracy of a model per key, alone and with a prior model, and of one model for all keys.",
     cases,
     {
         "keyed": Table("stream", lambda parts: parts[0] if parts[2] == ALL else None, columns()),

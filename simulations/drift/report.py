@@ -19,12 +19,12 @@ from simulations.drift.store import Store
 from simulations.drift.summary import OURS
 from simulations.learners import Learner
 from simulations.learners import table as known_learners
-from simulations.storage import DOCS, PICTURES, RESULTS, is_older, replace
+from simulations.storage import PICTURES, RESULTS, is_older, replace
 from simulations.tables import OLDER, described, older
 
 # Scenarios of the plot at the top of the report, one of each kind.
 SHOWN = ("sea-sudden", "agrawal-sudden", "mixed-gradual", "rbf-incremental", "stagger-recurring", "hyperplane-scale")
-_WHERE = "../simulations/pictures/"
+_WHERE = "../../simulations/pictures/"
 FACES = (OURS, "ARF", "SRP", "HAT", "LR")
 
 
@@ -34,7 +34,7 @@ def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Le
     if not len(cells):
         return "nothing is kept of these scenarios yet"
     own = out == RESULTS
-    page, images = (DOCS / "drift.md", PICTURES) if own else (out / "drift.md", out)
+    page, images = (tables.PAGES / "drift.md", PICTURES) if own else (out / "drift.md", out)
     sections = _sections(cells, scenarios, learners)
     drawn = draw(cells, scenarios, learners)
     for name, image in drawn.items():
@@ -141,7 +141,7 @@ def _made(cells: pd.DataFrame) -> str:
     """Describe how the results were measured."""
     runs = [json.loads(run) for run in cells.run.unique()]
     note = [older("learners")] if _older(cells).any() else []
-    raw = "[Raw results](../simulations/results/drift.parquet)."
+    raw = "[Raw results](../../simulations/results/drift.parquet)."
     return " ".join([described(sorted(runs, key=lambda run: run["date"])), *note, raw])
 
 
@@ -221,27 +221,6 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
     shown = pd.DataFrame(shown.tolist(), index=wide.index, columns=wide.columns)
     shown.insert(0, "kind", [kinds[name] for name in shown.index])
     return shown
-
-
-def front_table() -> str:
-    """Return the table of ranked learners, each compared with StreamSVM."""
-    cells = summary.frame(Store(RESULTS).records.values())
-    ranked = summary.companies(cells, present(cells, known_learners(), True))[0]
-    found = summary.standing(cells, ranked)
-    if found is None:
-        return "There are no stored results."
-    table = _overview(summary.overview(cells, list(found.ranks.index), ranked))
-    duels = _duels(summary.duels(found, cells)).reindex(found.ranks.index).fillna("")
-    table.insert(0, "mean rank", [f"{rank:.1f}" for rank in found.ranks])
-    table["StreamSVM wins, ties, losses"] = [", ".join(row) for row in duels[["wins", "ties", "losses"]].to_numpy()]
-    table["p"] = duels["Wilcoxon p"]
-    table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
-    table.index = pd.Index(_marked(cells, table.index), name="learner")
-    n, met = len(found.accuracy), summary.common(cells, ranked)
-    lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
-    shown = markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
-    made = _made(cells[cells.learner.isin(ranked)])
-    return f"{n} scenarios of {lengths} events with {len(met)} streams.\n\n{shown}\n\n{made}"
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------
