@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from river import base
 
 from streamsvm.parameters import ParameterError
 
+# Methods of River in place of those of scikit-learn.
+_INSTEAD = {
+    "fit": ("learn_many", "learn_one"),
+    "partial_fit": ("learn_many", "learn_one"),
+    "predict": ("predict_many", "predict_one"),
+    "predict_proba": ("predict_proba_many", "predict_proba_one"),
+    "score": ("test_then_train", "predict_one"),
+}
+
 
 class Adjustable:
     """Mixin for `clone(include_attributes=True)`, and `mutate` of running models."""
+
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an unknown attribute, with the remedy for `fit` etc."""
+            kind, text = type(self), f"{type(self).__name__!r} object has no attribute {name!r}"
+            if other := next((other for other in _INSTEAD.get(name, ()) if hasattr(kind, other)), ""):
+                text += f": use `{other}`, or streamsvm.sklearn.StreamClassifier for methods of scikit-learn"
+            raise AttributeError(text, name=name, obj=self)
 
     @property
     def _mutable_attributes(self) -> set[str]:

@@ -22,6 +22,7 @@ _MOST_SHOWN = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _IS_LABEL = {str, int, bool}  # every value of these types is a label
 _NUMPY = (np.str_, np.bool_, np.integer, np.floating)
+_TIMES = (np.datetime64, np.timedelta64)
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # with more labels, these are probably identifiers
 
@@ -74,12 +75,14 @@ def check_label(value: Any, name: str = "the label") -> None:
     Raises
     ------
     TypeError
-        If the value is not hashable, for example a list.
+        If the value is not hashable, for example a list, or a time of numpy.
     ValueError
         If the value is None or NaN.
     """
     if not _can_be_hashed(value):
         raise unhashable(value)
+    if isinstance(value, _TIMES):
+        raise TypeError(f"{name} is a {type(value).__name__} of numpy: {_AS_TEXT}")
     if not is_label(value):
         kind = "None" if value is None else "NaN"
         raise ValueError(f"{name} is {kind}: an event without a label can only be predicted")
@@ -127,8 +130,8 @@ def labels_of(y: Any) -> Sequence[Any]:
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())
-    if (frame := eager(y)) is not None:
-        return list(_only_column(frame).to_list())
+    if (series := _as_series(y)) is not None:
+        return _values_of(series)
     for name in ("to_list", "tolist", "to_pylist"):
         if hasattr(y, name):
             return list(getattr(y, name)())
@@ -147,21 +150,26 @@ def coded_labels(y: Any) -> CategoricalColumn:
     """
     labels = labels_of(y)
     try:
-        return CategoricalColumn.by_value(labels)
-    except TypeError:
+        coded = CategoricalColumn.by_value(labels)
+    except (TypeError, ValueError):
         row, kind = next((i, type(label).__name__) for i, label in enumerate(labels) if not _can_be_hashed(label))
         raise TypeError(f"the label of row {row} is of type {kind}: {_WANTED}") from None
+    for label in coded.values:
+        if isinstance(label, _TIMES) and is_label(label):
+            check_label(label, f"the label of row {labels.index(label)}")
+    return coded
 
 
 def _can_be_hashed(label: Any) -> bool:
     try:
         hash(label)
-    except TypeError:
+    except (TypeError, ValueError):  # a timedelta64 without a unit
         return False
     return True
 
 
 _WANTED = "pass one label per row, as a list, an array or a series"
+_AS_TEXT = "convert labels to strings"
 
 
 def _column_of_array(y: NDArray[Any]) -> NDArray[Any]:
@@ -169,13 +177,38 @@ def _column_of_array(y: NDArray[Any]) -> NDArray[Any]:
         y = y[y.dtype.names[0]]
     if y.dtype.names is not None or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
         raise ValueError(f"labels of shape {y.shape} and type {y.dtype} are not one for each row: {_WANTED}")
+    if y.dtype.kind in "mM":  # `tolist` returns numbers of nanoseconds
+        raise TypeError(f"labels of type {y.dtype}: {_AS_TEXT}")
     return y.reshape(-1)
 
 
-def _only_column(frame: nw.DataFrame[Any]) -> nw.Series[Any]:
-    if len(frame.columns) != 1:
-        raise ValueError(f"the frame of labels has {len(frame.columns)} columns, {frame.columns[:5]}: {_WANTED}")
-    return frame.get_column(frame.columns[0])
+def _as_series(y: Any) -> nw.Series[Any] | None:
+    """Return a series of any library, or the only column of a table, else None."""
+    import narwhals as nw
+
+    if (frame := eager(y)) is not None:
+        if len(frame.columns) != 1:
+            raise ValueError(f"the frame of labels has {len(frame.columns)} columns, {frame.columns[:5]}: {_WANTED}")
+        return frame.get_column(frame.columns[0])
+    if hasattr(y, "__arrow_c_array__") and hasattr(y, "to_pylist"):  # an array of pyarrow
+        import pyarrow
+
+        y = pyarrow.chunked_array([y])
+    series = nw.from_native(y, pass_through=True, allow_series=True)
+    return series if isinstance(series, nw.Series) else None
+
+
+def _values_of(series: nw.Series[Any]) -> list[Any]:
+    """Return the values of a series; refuse times that a Python object rounds."""
+    import narwhals as nw
+
+    labels = series.to_list()
+    if series.dtype.is_temporal():
+        known = series.drop_nulls()
+        rounded = nw.new_series("", known.to_list(), known.dtype, backend=known.implementation)
+        if not (rounded == known).all():
+            raise TypeError(f"labels of type {series.dtype} differ by less than a microsecond: {_AS_TEXT}")
+    return labels
 
 
 def twin_of(label: Any, known: Iterable[Any]) -> Any:

@@ -182,6 +182,49 @@ def test_numpy_scalars_are_plain_values_as_in_arrays(make):
         assert {type(one.classes_[0])} == {type(many.classes_[0])} == {type(label.item())}
 
 
+NANOSECONDS = np.array([1, 2] * 3)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        *(NANOSECONDS.astype(kind) for kind in ("m8[ns]", "M8[ns]", "m8[Y]", "m8")),
+        [np.timedelta64(1, "ns")] * 6,
+        np.array([np.datetime64("2024-01-01")] * 6, object),
+        *(pl.Series(NANOSECONDS.astype(kind)) for kind in ("m8[ns]", "M8[ns]")),
+        pl.DataFrame({"y": pl.Series(NANOSECONDS).cast(pl.Time)}),
+        pa.array(NANOSECONDS, pa.time64("ns")),
+    ],
+)
+def test_times_that_would_come_back_as_other_values_are_refused(labels):
+    model = CPMClassifier()
+    with raises(TypeError, named="label"):
+        model.learn_many(X, labels)
+    if isinstance(labels, list):
+        with raises(TypeError, named="timedelta64"):
+            model.learn_one({"x": 1.0}, labels[0])
+    assert model.classes_ == []
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series(pd.to_timedelta(NANOSECONDS, unit="ns")),
+        pl.Series(NANOSECONDS.astype("m8[us]")),
+        pl.Series([1_000, None, 2_000] * 2).cast(pl.Time),
+        pd.Series(pd.PeriodIndex(["2024-01", "2024-02"] * 3, freq="M")),
+        pa.array([True, None, False] * 2),
+        pa.array(["1.10", "2"] * 3).cast(pa.decimal128(5, 2)),
+    ],
+)
+def test_labels_of_other_types_come_back_as_they_are(labels):
+    model = CPMClassifier()
+    model.test_then_train(X, labels)
+    values = labels.to_pylist() if isinstance(labels, pa.Array) else labels.to_list()
+    assert model.classes_ == [*dict.fromkeys(value for value in values if value is not None)]
+    assert {*model.predict_many(X)} <= {*values}
+
+
 @pytest.mark.parametrize("row", [pd.DataFrame({"a": [1.0, 2.0]}), {"a": np.ones(2)}, {"a": pl.Series([1.0, 2.0])}])
 @pytest.mark.parametrize("make", MAKERS.values())
 def test_several_rows_are_no_event(make, row):

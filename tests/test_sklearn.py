@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 from sklearn.preprocessing import StandardScaler
 
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, DelayedClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.sklearn import StreamClassifier
 from tests.errors import raises
@@ -161,3 +161,13 @@ def test_decisions_follow_costs_and_refits_are_possible():
     assert set(decided) == {None, "up", "down"}
     refits = StreamClassifier(RefitClassifier(LOW.clone(), "newton")).fit(X, Y)
     assert refits.score(X, Y) > 0.9
+
+
+@pytest.mark.parametrize("name", ["fit", "partial_fit", "predict", "predict_proba", "score"])
+def test_methods_of_scikit_learn_are_absent_from_learners_and_errors_name_others(name):
+    for learner in (LOW, RefitClassifier(CPMClassifier(), "newton"), DelayedClassifier(CPMClassifier())):
+        assert not hasattr(learner, name)
+        with raises(AttributeError, named="StreamClassifier", name=name):
+            getattr(learner, name)
+        with raises(AttributeError, name="bogus"):
+            _ = learner.bogus

@@ -334,7 +334,8 @@ class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
             if not is_single and isinstance(adapter, OwnModel):
                 refuse_rows(unusable_rows([x]))  # before the event is stored
             if not is_single and isinstance(adapter, RowModel):
-                adapter.predict(x)  # raises its error before the event is stored
+                join.expire(moment)  # learned before the prediction
+                adapter.predict_ahead(x)  # raises its error before the event is stored
         if self._keys.wants_events:
             self._keys.add([text], self._moment(time, join), [], [])
         if is_single and adapter.single is not None:

@@ -116,7 +116,7 @@ class Join:
                 if self._decides and not self._n_notes:
                     self.decided = self._of_sets
                 return True
-        return self._predict_one(x, text, time) or (self._expire(time, x) and self._predict_one(x, text, time))
+        return self._predict_one(x, text, time) or (self.expire(time, x) and self._predict_one(x, text, time))
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event by calls of store and learner, if no other expires."""
@@ -157,7 +157,7 @@ class Join:
             return False
         code = store.labels[label]
         kind = store.label_one(text, time, code)
-        if kind == NOT_TAKEN and self._expire(time):
+        if kind == NOT_TAKEN and self.expire(time):
             kind = store.label_one(text, time, code)
         if kind == NOT_TAKEN:
             return False
@@ -184,7 +184,7 @@ class Join:
     ) -> bool:
         """Learn a stored event; return False and change nothing if it needs a batch."""
         single, store = self._single, self.store
-        if not n_words or single is None:
+        if not n_words or single is None or (self._row is None and self._decides):
             return False
         data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
         held = bytes(data[8 * start : 8 * (start + n_words)])
@@ -192,7 +192,7 @@ class Join:
             sets = self._sets() if self._decides else 0
             is_learned, decides = self._row.learn(held, n_row, n_key, sets, label), self._n_notes > 0
         else:
-            decides = self._decides and self._row is not None
+            decides = self._decides
             x = store.unpack_one(slot, layout, held[:n])
             is_learned = single.learn_listed(x, held[len(held) - 8 * self._size :], label)
         if is_learned and decides and self._row is not None:
@@ -200,7 +200,7 @@ class Join:
             self.decisions.learn_one(kept, self._row.number(label), len(self.model.classes))
         return is_learned
 
-    def _expire(self, time: int, x: Any = None) -> bool:
+    def expire(self, time: int, x: Any = None) -> bool:
         """Learn events that expire at a time; return whether there are any.
 
         Nothing changes if an event x that arrives at that time needs `step`.

@@ -147,6 +147,7 @@ class RowModel:
         self._takes_likeliest = takes_likeliest(model)
         self._binary = tolerant and not model._multiclass
         self._failed: dict[int, str] = {}  # reasons by position among the predicted events
+        self._ahead: tuple[Any, tuple[int, float, Shares]] | None = None  # an event and its prediction
 
     def unusable(self, batch: Batch) -> dict[int, str]:
         """Return no events: errors are only known after the model runs."""
@@ -210,8 +211,15 @@ class RowModel:
         self.learn(x, label)
         return True
 
+    def predict_ahead(self, x: Any) -> None:
+        """Predict the event that `run` predicts next; it does not predict again."""
+        self._ahead = x, self._predict(x)
+
     def _predict(self, x: dict[Any, Any]) -> tuple[int, float, Shares]:
         """Return class number, probability (NaN if unknown), and all if requested."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] is x:
+            return ahead[1]
         shares: Shares = None
         try:
             prediction = None if self._takes_likeliest else self.model.predict_one(x)

@@ -6,7 +6,7 @@ import copy
 import math
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -162,6 +162,30 @@ def test_an_event_with_a_datetime_may_arrive_at_a_timeout_of_others() -> None:
             model.predict_one({"at": value}, key=3, time=20.0)
     assert (model.n_pending, model.counts["expired"]) == (1, 1)
     assert ["'at'" in notice for notice in model.notices] == [True]
+
+
+class Recorder(naive_bayes.GaussianNB):
+    """Classifier that records what it predicts and learns."""
+
+    calls: ClassVar[list[tuple[float, Any]]] = []
+
+    def predict_proba_one(self, x: Any) -> Any:
+        self.calls.append((x["a"], None))
+        return super().predict_proba_one(x)
+
+    def learn_one(self, x: Any, y: Any) -> None:
+        self.calls.append((x["a"], y))
+        super().learn_one(x, y)
+
+
+def test_an_event_is_predicted_once_after_all_that_expire_before_it() -> None:
+    model = DelayedClassifier(Recorder(), label_timeout=1, timeout_label="no")
+    Recorder.calls.clear()
+    for t in (0.0, 2.0):
+        model.predict_set_one({"a": t}, key=t, time=t)
+    model.learn_one(4, "yes", time=3)
+    model.predict_set_one({"a": 4.0}, key=4, time=4)
+    assert Recorder.calls == [(0, None), (0, "no"), (2, None), (2, "no"), (4, None), (4, "yes")]
 
 
 @pytest.mark.parametrize("with_sets", [False, True])
