@@ -28,6 +28,11 @@ MAKERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def with_constants(make: type[Any], **constants: Any) -> type[Any]:
+    """Return a learner's class with other values of its constants."""
+    return type(make.__name__, (make,), constants)
+
+
 class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
     """Members whose values are texts."""
 

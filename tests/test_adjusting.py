@@ -55,7 +55,7 @@ def test_a_clone_with_attributes_knows_the_same_and_shares_nothing(name):
     ("make", "changes"),
     [
         (MODELS["cpm"], {"l2": 0.1, "horizon": 300}),
-        (MODELS["bsgd"], {"learning_rate": 0.01, "l2": 1e-3, "horizon": 500}),
+        (MODELS["bsgd"], {"learning_rate": 0.01, "l2": 1e-3}),
         (MODELS["blend"], {"vote_window": 50.0}),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_budget_grows_and_shrinks(name):
 
 
 def test_a_model_with_few_events_takes_another_budget():
-    model = BSGDClassifier(budget=500, absorb=1.0, learning_rate=1.0)
+    model = BSGDClassifier(budget=500, learning_rate=1.0)
     model.learn_many(X[:40], Y[:40])
     model.mutate({"budget": 5})
     assert model.n_support_vectors == 5

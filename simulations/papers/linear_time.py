@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from streamsvm import SampledCuts
@@ -102,11 +100,9 @@ class AllRows(Rounds):
         loss = float(scored.weights @ self.found.losses)
         objective = loss + 0.5 * cuts.square / self.C
         bound = _dual(cuts) / self.C
-        averaged = math.inf
-        if settings.average:
-            found = self._violations(scored.average(cuts), scored.codes)
-            square = max(0.0, self.square_of_sum) / cuts.total**2
-            averaged = float(scored.weights @ found.losses) + 0.5 * square / self.C
+        found = self._violations(scored.average(cuts), scored.codes)
+        square = max(0.0, self.square_of_sum) / cuts.total**2
+        averaged = float(scored.weights @ found.losses) + 0.5 * square / self.C
         self.is_average = averaged < objective
         self.objective = min(objective, averaged)
         self.gap = max(0.0, self.objective - bound)

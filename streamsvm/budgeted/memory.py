@@ -43,7 +43,7 @@ def check_heads(heads: Any) -> None:
 class BudgetedMemory(base.OnlineClassifier):
     """Base of `BSGDClassifier`: its state and settings."""
 
-    budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
+    budget, learning_rate, l2 = Setting(), Setting(), Setting()
     gamma: float | None
     loss: str
     heads: tuple[tuple[str, float | None], ...] | None
@@ -51,10 +51,15 @@ class BudgetedMemory(base.OnlineClassifier):
     scaling_window: int
     class_weight: dict[Any, float] | str | None
     metric: str
-    absorb: float
-    merges: int
-    # Factor of a gamma that follows the data; members of an ensemble have others.
+    # Members of an ensemble and replications of papers have other values.
+    absorb = 0.9
+    """Kernel value above which an event only changes the nearest vector."""
+    merges = 2
+    """Number of support vectors merged into one, at most `MOST_MERGES`."""
+    horizon = 100_000
+    """Maximum t of Pegasos' steps, which would vanish on a long stream."""
     gamma_factor = 1.0
+    """Factor of a gamma that follows the data."""
 
     def _room_for(self, n: int) -> int:
         return n if n < self.budget else ROOM

@@ -124,7 +124,6 @@ def task_state(task: Task) -> State:
     header |= {
         "n_columns": task.n_columns,
         "carried": dict(task.carried or {}),
-        "search": task.search,
         "seed": task.seed,
     }
     return header, arrays
@@ -145,8 +144,7 @@ def task_of(state: State, previous: Any, n_classes: int) -> Task:
     relevance = arrays.get("relevance")
     if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
         raise ArchiveError(f"there is no relevance for each of {d} columns")
-    carried, search, seed = dict(header["carried"]), float(header["search"]), int(header["seed"])
-    return Task(window, d, relevance, carried, search, previous, seed)
+    return Task(window, d, relevance, dict(header["carried"]), previous, int(header["seed"]))
 
 
 def member_state(member: Member) -> State:

@@ -38,7 +38,7 @@ from streamsvm.refit.windows import Latest, Window
 # Compiled when a classifier is created, so that no event waits for compilation.
 _ENTRY_POINTS = [entry for module in (outliers, vote_kernels, frozen_models) for entry in module.ENTRY_POINTS.values()]
 # Parameters stored unchanged in archives.
-_PLAIN = ("max_members", "delay", "search", "timeout", "seed")
+_PLAIN = ("max_members", "delay", "timeout", "seed")
 
 
 class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
@@ -61,7 +61,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         One of this package's online learners. The classifier continues with a copy of it.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
-        (`IndexedBCD`). The last three choose their settings on the newer part of the window. An instance of one of
+        (`IndexedBCD`). They choose their settings on the newer part of the window. An instance of one of
         these classes or of any scikit-learn classifier is fitted with its own settings. Solvers run in a separate
         process, because they hold the interpreter's lock. If no process can be started, they run in a thread.
     window
@@ -79,9 +79,6 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         float below 1 is a share of the events since the previous refit. None: a quarter of the window's events, at most
         5,000. Triggers have no effect during a refit. With a longer delay the model is older, and the stream waits less
         often.
-    search
-        Limit on the fits that choose settings: in total, they use at most `search` times the number of events in the
-        window.
     timeout
         Seconds that a solver may be late before it is stopped, without the start of its process. None waits
         for the solver. With a timeout, results depend on the speed of the machine.
@@ -121,7 +118,6 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         trigger: Trigger | None = None,
         max_members: int = 8,
         delay: int | float | None = None,
-        search: float = 1.0,
         timeout: float | None = None,
         seed: int = 0,
     ) -> None:
@@ -132,7 +128,7 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
                 f"BSGDClassifier, got {learner!r}",
             )
         own_solver = solver_of(solver)
-        settings = RefitSettings(window, trigger, max_members, delay, search, timeout, seed)
+        settings = RefitSettings(window, trigger, max_members, delay, timeout, seed)
         get_ready(own_solver)
         prepare(_ENTRY_POINTS)
         for entry in _ENTRY_POINTS:
@@ -143,7 +139,6 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         self.trigger = trigger
         self.max_members = max_members
         self.delay = delay
-        self.search = search
         self.timeout = timeout
         self.seed = seed
         self._model = deepcopy(learner)

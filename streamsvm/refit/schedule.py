@@ -49,7 +49,6 @@ class RefitSettings:
     trigger: Trigger | None = None
     max_members: int = 8
     delay: int | float | None = None
-    search: float = 1.0
     timeout: float | None = None
     seed: int = 0
 
@@ -70,7 +69,6 @@ class RefitSettings:
             check_between("delay", delay, 0.0, 1.0)
         elif delay is not None:
             check_number("delay", delay, DELAY_LEAST, whole=True)
-        check_number("search", self.search, 0.0)
         if self.timeout is not None:
             check_number("timeout", self.timeout, 0.0)
         check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
@@ -212,7 +210,7 @@ class Refits:
         refit = Refit(self._n_refits, self.seen, self.seen + delay)
         self._refit = refit  # also if it is interrupted here
         relevance = self.learner.column_relevance() if self._solver.asks_relevance else None
-        rest = dict(self._carried), settings.search, self._newest_model(), settings.seed
+        rest = dict(self._carried), self._newest_model(), settings.seed
         self._start(refit, partial(_task, self.window.held(), relevance, *rest))
 
     def _start(self, refit: Refit, task: Callable[[], Task]) -> None:

@@ -274,10 +274,13 @@ def _check_classes(codes: NDArray[np.int64]) -> None:
 
 
 def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
-    """Return the latest older rows that the search allows, and the newer rows."""
+    """Return rows to fit and newer rows to score settings.
+
+    All fits that choose settings together use at most as many rows as the window has.
+    """
     n = len(task.window)
     n_newer = min(int(NEWER_SHARE * n), NEWER_MOST)
-    n_older = min(n - n_newer, int(task.search * n / MOST_FITS))
+    n_older = min(n - n_newer, n // MOST_FITS)
     if n_newer < NEWER_LEAST or n_older < NEWER_LEAST:
         return task.window, None
     return task.window.part(n - n_newer - n_older, n - n_newer), task.window.part(n - n_newer, n)

@@ -212,8 +212,6 @@ class Task:
         Relevance of each column in the learner's metric, shape (n_columns,); None without a metric.
     carried
         Best settings of the previous refit.
-    search
-        Total number of rows in fits that choose settings, at most this many times the window's rows.
     previous
         Newest model, to start from if it is linear.
     seed
@@ -224,7 +222,6 @@ class Task:
     n_columns: int
     relevance: Floats | None = None
     carried: Mapping[str, Any] | None = None
-    search: float = 1.0
     previous: Any = None
     seed: int = 0
 

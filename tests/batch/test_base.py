@@ -21,6 +21,7 @@ from streamsvm.batch.threads import OneThread
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
+from tests.learners import with_constants
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -31,7 +32,7 @@ X = np.random.default_rng(0).normal(size=(60, 3))
     [
         SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01),
         IndexedBCD(tol=0.01),
-        SampledCuts(max_iter=50, tol=0.01, sample_size=20, average=False),
+        SampledCuts(max_iter=50, tol=0.01, sample_size=20),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -125,7 +126,7 @@ def test_settings_of_such_magnitudes_are_refused(exponent):
         IndexedBCD().fit(X, SIGNS, sample_weight=np.full(60, value))
 
 
-ITERATING = [SmoothedNewton, partial(IndexedBCD, n_pilot=20), partial(SampledCuts, sample_size=10)]
+ITERATING = [SmoothedNewton, with_constants(IndexedBCD, n_pilot=20), partial(SampledCuts, sample_size=10)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -152,7 +153,7 @@ def test_too_few_iterations_are_reported(make):
     "make",
     [
         partial(SmoothedNewton, 1e-4),
-        partial(IndexedBCD, n_pilot=50),
+        partial(with_constants(IndexedBCD, n_pilot=50)),
         partial(SampledCuts, 1e3, sample_size=50, max_iter=20),
     ],
 )
@@ -247,7 +248,7 @@ DEGENERATE = {
             partial(IndexedBCD),
             partial(IndexedBCD, s=np.inf, fit_intercept=False),
             partial(SampledCuts, 10.0),
-            partial(SampledCuts, 10.0, sample_size=2, average=False),
+            partial(SampledCuts, 10.0, sample_size=2),
             partial(SampledCuts, 10.0, sample_size=1, max_iter=60),
         ],
     ),

@@ -16,6 +16,7 @@ from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
 from streamsvm.batch.matrix import MemoryRows
 from streamsvm.models import LinearModel
 from tests.choices import each_choice
+from tests.learners import with_constants
 
 LOSSES = ["hinge", "squared_hinge"]
 
@@ -91,7 +92,7 @@ def test_no_round_raises_the_truncated_objective(s, loss):
     X, y = problem(600, 8, flipped=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = IndexedBCD(s=s, loss=loss, n_pilot=100).fit(X, y)
+        model = with_constants(IndexedBCD, n_pilot=100)(s=s, loss=loss).fit(X, y)
     objectives = np.array([step.objective for step in model.history_])
     assert len(objectives) > 1
     assert np.all(np.diff(objectives) <= 0.0)
@@ -164,7 +165,7 @@ def test_a_step_minimises_the_quadratic_model(dense, monkeypatch):
 
 def test_a_model_to_start_from_saves_rounds(tmp_path):
     X, y = problem(3000, 10)
-    cold = IndexedBCD(n_pilot=100).fit(X, y)
+    cold = with_constants(IndexedBCD, n_pilot=100)().fit(X, y)
     cold.model_.save(tmp_path / "model")
     warm = IndexedBCD(init=LinearModel.load(tmp_path / "model")).fit(X, y)
     assert warm.n_iter_ < cold.n_iter_

@@ -21,6 +21,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
+from tests.learners import with_constants
 
 
 def clusters(n, d=12, seed=0, flipped=0.1):
@@ -152,7 +153,7 @@ def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves
         # Each tree contains rows from the whole source.
         for ids in np.array_split(forest.ids, 5):
             assert abs(np.median(ids) - 3_000) < 500
-        model = IndexedBCD(n_pilot=500).fit(forest)
+        model = with_constants(IndexedBCD, n_pilot=500)().fit(forest)
         found[name] = model.objective_, 1.0 - model.score(X, y)
     assert found["sorted"][0] == pytest.approx(found["shuffled"][0], rel=5e-3)
     assert found["sorted"][1] == pytest.approx(found["shuffled"][1], abs=5e-3)
@@ -162,9 +163,9 @@ def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_are_read_again(on_di
     X, y = clusters(6_000, 6, flipped=0.2)
     forest = on_disk(X, y)
     monkeypatch.setattr("streamsvm.batch.indexed_bcd.newton.SHRINK", 0.2)
-    roomy = IndexedBCD(n_pilot=500).fit(forest)
+    roomy = with_constants(IndexedBCD, n_pilot=500)().fit(forest)
     with MetricForest.open(tmp_path / "index", memory=350_000) as small:
-        tight = IndexedBCD(n_pilot=500).fit(small)
+        tight = with_constants(IndexedBCD, n_pilot=500)().fit(small)
         assert small.bytes_read > forest.bytes_read
     assert tight.objective_ == pytest.approx(roomy.objective_, rel=5e-3)
     assert tight.certificate_ <= 1e-3 * tight.objective_
@@ -364,8 +365,8 @@ def test_one_index_serves_other_labels_weights_and_penalties(on_disk):
     others = np.where(X[:, 1] > 0.0, 2, 1)
     weights = rng.random(4000)
     for C, s in ((0.1, 1.0), (10.0, np.inf)):
-        given = IndexedBCD(C, s, n_pilot=400).fit(forest, others, sample_weight=weights)
-        plain = IndexedBCD(C, s, n_pilot=400).fit(X, others, sample_weight=weights)
+        given = with_constants(IndexedBCD, n_pilot=400)(C, s).fit(forest, others, sample_weight=weights)
+        plain = with_constants(IndexedBCD, n_pilot=400)(C, s).fit(X, others, sample_weight=weights)
         assert given.classes_.tolist() == [1, 2]
         assert given.objective_ == pytest.approx(plain.objective_, rel=5e-3)
         assert given.certificate_ <= 1e-3 * given.objective_

@@ -29,9 +29,12 @@ def held(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(field))) << 10
 
+class Small(IndexedBCD):
+    n_pilot = 100
+
 def warm():
     for s in (1.0, np.inf):
-        IndexedBCD(s=s, n_pilot=100, max_iter=1).fit(MetricForest.open(sys.argv[1] + ".small"))
+        Small(s=s, max_iter=1).fit(MetricForest.open(sys.argv[1] + ".small"))
 
 warmup()
 print(n_compiled())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,7 +12,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import accuracy, arrays_of, blobs, check_with_river, dicts, ring, snapshot
+from tests.learners import accuracy, arrays_of, blobs, check_with_river, dicts, ring, snapshot, with_constants
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 
@@ -27,7 +29,6 @@ def test_river():
     [
         {},
         {"metric": "fixed"},
-        {"absorb": 1.0},
         {"learning_rate": None, "l2": 1e-3},
         {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
@@ -65,7 +66,7 @@ def test_never_more_than_the_budget():
 @pytest.mark.parametrize("budget", [1, 3])
 def test_tiny_budgets(budget):
     X, y = blobs(300, 3)
-    model = BSGDClassifier(budget=budget, merges=11)
+    model = with_constants(BSGDClassifier, merges=11)(budget=budget)
     model.learn_many(X, y)
     assert 1 <= model.n_support_vectors <= budget
     assert np.isfinite(model.model.coefs).all()
@@ -191,18 +192,18 @@ def test_very_wide_sparse_rows(metric):
 
 
 @pytest.mark.parametrize(
-    "params",
+    "make",
     [
-        {"learning_rate": 1.0, "l2": 0.01},
-        {"learning_rate": None, "horizon": 100},
+        partial(BSGDClassifier, learning_rate=1.0, l2=0.01),
+        partial(with_constants(BSGDClassifier, horizon=100), learning_rate=None),
     ],
-    ids=str,
+    ids=["constant", "pegasos"],
 )
-def test_coefficients_may_shrink_often(params):
+def test_coefficients_may_shrink_often(make):
     rng = np.random.default_rng(20)
     X = rng.normal(size=(10_000, 3))
     y = (X**2).sum(axis=1) > 2.3
-    model = BSGDClassifier(**params)
+    model = make()
     right = model.test_then_train(X, y.tolist()) == y
     assert right[5000:].mean() > 0.8
     assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamsvm import CPMClassifier
 from streamsvm.polytope import kernels
 from tests.choices import each_choice
-from tests.learners import arrays_of, assert_same_knowledge, changed
+from tests.learners import arrays_of, assert_same_knowledge, changed, with_constants
 
 
 class Polytope:
@@ -119,11 +119,15 @@ def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarra
     return centres[y, rng.integers(0, 2, n)] + rng.normal(size=(n, d)), y
 
 
+def model_with(entropy: float = 0.5, memory: int = 1_000, **params: Any) -> CPMClassifier:
+    return with_constants(CPMClassifier, entropy=entropy, memory=memory)(scaling="none", **params)
+
+
 def assert_learns_like_twin(
     n: int = 300, seed: int = 0, weights: Any = None, n_classes: int = 3, **params: Any
 ) -> None:
     X, y = stream(n, seed, n_classes)
-    model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
+    model, twin = model_with(**params), Twin(**params)
     for start in range(0, n, 50):
         part = slice(start, start + 50)
         model.learn_many(X[part], y[part], None if weights is None else weights[part])
@@ -176,7 +180,7 @@ def test_the_entropy_leads_many_passes_out_of_poor_optima():
     y = np.abs(X[:, 0]) + np.abs(X[:, 1]) < 0.8
 
     def accuracy(entropy, seed):
-        model = CPMClassifier(n_faces=8, l2=1e-5, horizon=10**9, entropy=entropy)
+        model = with_constants(CPMClassifier, entropy=entropy)(n_faces=8, l2=1e-5, horizon=10**9)
         drawn = np.random.default_rng(seed).integers(0, len(X), 400_000)
         model.learn_many(X[drawn], y[drawn])
         return np.mean(model.predict_many(X) == y)
@@ -205,8 +209,7 @@ def test_scalars_stay_in_range_on_a_long_stream():
 def test_counts_remain_in_range_on_a_long_stream():
     rng = np.random.default_rng(10)
     X, y = rng.normal(size=(5_000, 2)), rng.integers(0, 2, 5_000)
-    params = {"memory": 2, "entropy": 0.6, "horizon": 50, "l2": 1.0}  # the next count doubles each time
-    model = CPMClassifier(scaling="none", **params)
+    model = model_with(memory=2, entropy=0.6, horizon=50, l2=1.0)  # the next count doubles each time
     model.learn_many(X, y)
     found = arrays_of(model)
     assert all(np.isfinite(array).all() for array in found.values())

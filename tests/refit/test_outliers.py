@@ -27,7 +27,8 @@ def encoded(rows: NDArray[np.float64]) -> EncodedRows:
 
 def solved(name: str, rows: NDArray[np.float64]) -> Any:
     window = WindowRows(encoded(rows), Y, np.ones(N), np.full(N, np.nan), np.arange(N))
-    return SOLVERS[name]().solve(Task(window, D, search=0.0)).model
+    solver = SOLVERS[name]()
+    return solver._fit(Task(window, D), solver._first())
 
 
 def accuracy(model: Any) -> float:

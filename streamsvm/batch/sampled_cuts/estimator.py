@@ -58,9 +58,6 @@ class SampledCuts(BatchClassifier):
         solves the whole problem, it stops when the duality gap is at most `tol`.
     max_iter
         Maximum number of rounds.
-    average
-        Whether the result is the average over the rounds. False uses the f of the last round, as published, which is 1
-        to 3 percentage points less accurate.
     class_weight
         A dict from class to weight, "balanced", or None for 1 each.
     callback
@@ -115,10 +112,11 @@ class SampledCuts(BatchClassifier):
     `sample_size` rows. A round adds a cut at the current f and solves a small quadratic program over the cuts [1]_. The
     result is the average of f over the rounds, where round t has weight t [2]_.
 
-    The solver differs from Yu and Joachims [1]_ in three ways. The result is an average. The stopping rule uses
-    held-out rows, because a series of sampled cuts without violation may occur by chance. Kernel values are in single
-    precision. Cuts inactive for 30 rounds are dropped. The solver stores the vectors of the cuts, at most `sample_size`
-    per cut, and 2^18 kernel values. Time and memory do not depend on the number of rows.
+    The solver differs from Yu and Joachims [1]_ in three ways. The result is an average; the last f is 1 to 3
+    percentage points less accurate. The stopping rule uses held-out rows, because a series of sampled cuts without
+    violation may occur by chance. Kernel values are in single precision. Cuts inactive for 30 rounds are dropped. The
+    solver stores the vectors of the cuts, at most `sample_size` per cut, and 2^18 kernel values. Time and memory do not
+    depend on the number of rows.
 
     References
     ----------
@@ -139,7 +137,6 @@ class SampledCuts(BatchClassifier):
         sample_size: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 150,
-        average: bool = True,
         class_weight: Any = None,
         callback: Callable[[Any, Iteration], Any] | None = None,
         random_state: Any = 0,
@@ -150,7 +147,6 @@ class SampledCuts(BatchClassifier):
         self.sample_size = sample_size
         self.tol = tol
         self.max_iter = max_iter
-        self.average = average
         self.class_weight = class_weight
         self.callback = callback
         self.random_state = random_state
@@ -179,7 +175,7 @@ class SampledCuts(BatchClassifier):
         rng = generator(self.random_state)
         n_classes = len(self.classes_)
         sample_size = self.sample_size or SAMPLE
-        settings = Settings(sample_size, self.tol, self.max_iter, cost_matrix(self.cost, n_classes), self.average)
+        settings = Settings(sample_size, self.tol, self.max_iter, cost_matrix(self.cost, n_classes))
         kernel = self._kernel(population, rng)
         kind = self._algorithm(population.n)
         C = float(self.C or (0 if kind is WholeProblem else sample_size * self.max_iter))

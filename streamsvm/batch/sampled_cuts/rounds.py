@@ -71,7 +71,6 @@ class Settings:
     tol: float
     max_iter: int
     cost: Floats
-    average: bool
 
 
 class Rounds(ABC):
@@ -130,7 +129,7 @@ class ConstantTime(Rounds):
             if progress(loss + 0.5 * self.squares / cuts.total / self.C, math.inf):
                 break
             self._tidy()
-        indices, coefs = cuts.expansion(settings.average)
+        indices, coefs = cuts.expansion(average=True)
         objective, error = self.measure(indices, coefs, rng)
         return Result(indices, coefs, objective, error, math.inf, n_iter, is_done)
 
