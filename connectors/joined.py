@@ -38,11 +38,6 @@ class JoinedSource(Source):
     events, labels
         The two streams. The features of labels are ignored.
 
-    Attributes
-    ----------
-    most
-        Maximum number of further events. Iteration ends after the last one and the labels before the next event.
-
     Examples
     --------
     >>> import os, tempfile
@@ -66,7 +61,7 @@ class JoinedSource(Source):
     def __init__(self, events: Source, labels: Source) -> None:
         self.events, self.labels = events, labels
         self.name, self.is_live = events.name, events.is_live or labels.is_live
-        self.most: float = math.inf
+        self._most: float = math.inf
         self._sides = (_Side(events), _Side(labels, labelled=True))
 
     @property
@@ -83,6 +78,24 @@ class JoinedSource(Source):
     def fraction(self) -> float | None:
         """Share of the events returned so far."""
         return self.events.fraction
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether events or labels may still be added."""
+        return self.events.is_open_ended or self.labels.is_open_ended
+
+    def limit(self, n_events: float) -> bool:
+        """Set the greatest number of further events.
+
+        Iteration ends after the last one and the labels before the next event.
+
+        Parameters
+        ----------
+        n_events
+            Number of events.
+        """
+        self._most = n_events
+        return True
 
     @property
     def notices(self) -> list[str]:
@@ -130,7 +143,7 @@ class JoinedSource(Source):
                 return
             batch = self._next()
             is_nothing = not (len(batch) or batch.late or batch.rejected)
-            if self.most <= 0 and is_nothing and all(len(side) or not side.is_awaited for side in self._sides):
+            if self._most <= 0 and is_nothing and all(len(side) or not side.is_awaited for side in self._sides):
                 return
             yield batch
 
@@ -139,8 +152,8 @@ class JoinedSource(Source):
         events, labels = self._sides
         n = int(np.searchsorted(events.times, labels.known, "right"))
         m = int(np.searchsorted(labels.times, events.known, "left"))
-        if n > self.most:
-            n = int(self.most)
+        if n > self._most:
+            n = int(self._most)
             m = min(m, int(np.searchsorted(labels.times, events.times[n], "left")))
         before = np.searchsorted(events.times[:n], labels.times[:m], "right")
         taken, of_labels = events.take(n), labels.take(m)

@@ -30,6 +30,19 @@ class BatchProgress:
     count: int = 0
     ends: Mapping[tuple[Any, ...], float] = field(default_factory=dict)
 
+    def take(self, batch: Batch, most: float) -> tuple[Batch, BatchProgress]:
+        """Return the next events of a stream, and the progress after them.
+
+        Parameters
+        ----------
+        batch
+            Batch after `at`.
+        most
+            Greatest number of events.
+        """
+        rest, after = self.rest(batch)
+        return (rest, after) if len(rest) <= most else self.first(rest, int(most))
+
     def rest(self, batch: Batch) -> tuple[Batch, BatchProgress]:
         """Return the rest of the next batch, and the progress after it.
 

@@ -67,6 +67,21 @@ class Source(ABC):
         """Fraction of the stream returned so far, None if the end is unknown."""
         return None
 
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether events may still be added to the stream."""
+        return self.is_live or self.fraction is None
+
+    def limit(self, n_events: float) -> bool:
+        """Set the greatest number of further events; return whether to read on.
+
+        Parameters
+        ----------
+        n_events
+            Number of events that the reader still takes. The next batch may have more.
+        """
+        return n_events > 0
+
     @abstractmethod
     def seek(self, position: Position) -> None:
         """Resume so that the next event is the first after `position`.

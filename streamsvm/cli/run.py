@@ -16,8 +16,8 @@ from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
 if TYPE_CHECKING:
+    from streamsvm.run.report import Report
     from streamsvm.run.runner import Runner
-    from streamsvm.run.standing import Report
 
 logger = logging.getLogger(__name__)
 STOP_S = 9.0
@@ -63,7 +63,7 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
     if report.metrics.rejected > report.metrics.events:
         return complain(_rejects(report), 3)
     if config.quiet:
-        from streamsvm.run.report import warnings
+        from streamsvm.run.report_text import warnings
 
         for line in warnings(report, config):
             logger.warning("%s: %s", report.source, line)
@@ -71,7 +71,7 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
 
 
 def _print_text(config: RunConfig, report: Report) -> None:
-    from streamsvm.run.report import text
+    from streamsvm.run.report_text import text
 
     is_taken = any(config.urls[name].path == "-" for name in SINKS if name in config.urls)
     stream = sys.stderr if is_taken else sys.stdout

@@ -64,8 +64,6 @@ class Answer:
         Prediction sets, decisions and alarms, if requested.
     batch
         The events without rejected ones; empty if unknown.
-    reasons
-        If reasons are requested, the features that contribute most to each prediction.
     """
 
     codes: Ints
@@ -74,7 +72,6 @@ class Answer:
     slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     decided: Decided = field(default_factory=Decided)
     batch: Batch = field(default_factory=lambda: _NO_BATCH)
-    reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
     def part(self, batch: Batch, which: list[int] | slice) -> Answer:
         """Return the predictions for the events that are left in a batch."""

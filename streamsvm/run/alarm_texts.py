@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamsvm.names import shown
-from streamsvm.run.drift import AccuracyDrop
+from streamsvm.run.accuracy_drops import AccuracyDrop
 
 _SHARES = {"unseen": "unseen", "missing": "missing", "type": "other_type", "stuck": "repeats"}
 _TITLES = {

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Position
 from connectors.outputs.results import make_directory, sync_directory
 from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
-from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
+from streamsvm.models.archive import CHECKPOINT, CORRUPT_ERRORS, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.errors import SetupError, writing
 from streamsvm.run.learners import class_path
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
-_IF_ANY = ("late", "decisions", "monitor", "notices")
+_IF_ANY = ("decisions", "notices", "monitor", "late")
 
 
 @dataclass(slots=True)
@@ -164,7 +165,8 @@ class Checkpoint:
         """Replace the snapshot atomically and durably."""
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header["code"] = kind_of_code()
-        header, arrays = nested(snapshot.states, header, "/")
+        states = {name: snapshot.states[name] for name in (*_STATES, *_IF_ANY) if name in snapshot.states}
+        header, arrays = nested(states, header, "/")
         with writing(f"checkpoint: {self.path}"):
             write_archive(self.path, header, arrays)
         self.written_at, self._written = time.time(), time.monotonic()
@@ -174,6 +176,21 @@ class Checkpoint:
         for path in self.pieces.iterdir() if self.pieces.is_dir() else ():
             if path.name not in names and _PIECE.fullmatch(path.name):
                 path.unlink()
+
+    @contextlib.contextmanager
+    def resuming(self) -> Iterator[None]:
+        """Say in errors that the run cannot resume; others leave the checkpoint valid."""
+        try:
+            yield
+        except (UnreachableError, FencedError):
+            raise
+        except (ConnectorError, OSError) as error:
+            what = f"cannot resume from the checkpoint in {self.directory}: {error}"
+            raise SetupError(what, "checkpoint") from error
+        except CORRUPT_ERRORS as error:  # its checksum was right, so that it is hardly damaged
+            what = f"the checkpoint in {self.directory} does not fit this version of streamsvm: {error}"
+            hint = "Resume it with the version that wrote it, or use --reset to start over"
+            raise SetupError(f"cannot resume: {what}. {hint}", "checkpoint", option="--reset") from error
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
         differing = [name for name in old | new if old.get(name) != new.get(name)]

@@ -17,8 +17,8 @@ from streamsvm.label_order import LabelOrder
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.models.codec import State, Stateful
+from streamsvm.run.accuracy_drops import AccuracyDrops
 from streamsvm.run.counts import ALL, RECENT
-from streamsvm.run.drift import AccuracyDrops
 from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
 
 

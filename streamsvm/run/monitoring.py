@@ -18,8 +18,8 @@ from streamsvm.models.archive import ArchiveError, whole
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.names import listed
 from streamsvm.parameters import ParameterError
+from streamsvm.run.accuracy_drops import ALPHA, AccuracyDrop
 from streamsvm.run.config import DEFAULT_REFERENCE
-from streamsvm.run.drift import ALPHA, AccuracyDrop
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History, refitting
 from streamsvm.run.names import plain
@@ -28,7 +28,8 @@ from streamsvm.run.options import option_of
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
-    from streamsvm.run.estimate import Estimate
+    from streamsvm.run.late_labels import JoinStage
+    from streamsvm.run.stages import PredictStage
 
 _MOST = 256  # greatest number of stored alarms
 _MOST_NAMES = 5
@@ -91,9 +92,7 @@ class RunMonitor:
 
     # Alarms -----------------------------------------------------------------------------------------------------------
 
-    def parts(
-        self, batches: Iterable[Batch], history: History, model: Any, estimate: Estimate | None = None
-    ) -> Iterator[Batch]:
+    def watched(self, batches: Iterable[Batch], history: History, labels: PredictStage | JoinStage) -> Iterator[Batch]:
         """Add the features of events, and yield the events to process.
 
         If the model refits on demand, batches are split after alarms, which request a refit.
@@ -104,19 +103,17 @@ class RunMonitor:
             The events.
         history
             Samples of the model, the last one before the events of a batch.
-        model
-            The model of the run.
-        estimate
-            Estimate of the accuracy, None without late labels. It is updated when features change.
+        labels
+            The stage that predicts; it gets the times of changes.
         """
-        model = refitting(model)
+        model = refitting(labels.learner.model)
         for batch in batches:
             if len(batch) and not self.features.n_events:
                 self.check_names(batch.features)
                 self._warn_of_names(batch.features)
-            at = self._take(batch, history, estimate is not None) if len(batch) else []
-            if at and estimate is not None and batch.times is not None:
-                estimate.change(int(batch.times[at[-1] - 1]))
+            at = self._take(batch, history, labels.are_late) if len(batch) else []
+            if at and batch.times is not None:
+                labels.note_change(int(batch.times[at[-1] - 1]))
             done, rest = 0, batch
             for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
                 head, rest = rest.cut(n - done)

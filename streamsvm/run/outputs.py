@@ -40,33 +40,34 @@ class Outputs:
         Context that is entered while a sink works.
     source
         Name of the source.
-    reject
-        Function that receives each row that is too large for its sink.
 
     Attributes
     ----------
     origin
         Fields that the origins of all events share, such as the file.
+    reject
+        Function that receives each row that is too large for its sink.
     """
+
+    reject: Callable[[Rejected], None]
 
     def __init__(
         self,
         sinks: Mapping[str, Sink | None],
         waiting: Callable[[], contextlib.AbstractContextManager[None]],
         source: str,
-        reject: Callable[[Rejected], None],
     ) -> None:
         self.sinks = {role: sink for role, sink in sinks.items() if sink is not None}
         for role, sink in self.sinks.items():
             if role != "dead_letter":
                 sink.reject = functools.partial(self._reject_row, role)
-        self._reject, self.origin = reject, dict[str, Any](stream=source)
+        self.origin = dict[str, Any](stream=source)
         self._waiting, self._unflushed = waiting, False
 
     def _reject_row(self, role: str, reason: str, text: str) -> None:
         row = json.loads(text)
         origin = self.origin | {name: row[name] for name in EVENT_PLACES if name in row}
-        self._reject(Rejected(f"{_PURPOSES[role]}: {reason}", origin, text))
+        self.reject(Rejected(f"{_PURPOSES[role]}: {reason}", origin, text))
 
     @property
     def is_live(self) -> bool:
@@ -161,7 +162,7 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 
 
 def prediction_table(
-    answers: Answer, classes: Sequence[Any], class_names: ClassNames | None
+    answers: Answer, classes: Sequence[Any], class_names: ClassNames | None, reasons: Sequence[Any] | None = None
 ) -> dict[str, Sequence[Any]]:
     """Return the records of a batch: origin, key, prediction, score and label.
 
@@ -181,8 +182,8 @@ def prediction_table(
         results["decision"] = names[decided.decisions].tolist()
     if decided.alarms is not None:
         results["alarm"] = (decided.alarms > 0).tolist()
-    if answers.reasons is not None:
-        results["reasons"] = answers.reasons
+    if reasons is not None:
+        results["reasons"] = [one if code >= 0 else None for one, code in zip(reasons, answers.codes, strict=False)]
     if class_names is not None and answers.probas is not None:
         fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.probas).any(axis=1)
         results["proba"] = [

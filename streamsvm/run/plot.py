@@ -18,7 +18,7 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import CURVE_LINES
 
 if TYPE_CHECKING:
-    from streamsvm.run.standing import Report
+    from streamsvm.run.report import Report
 
 _STYLES = {
     "model": {"color": "#1f5fa8", "linewidth": 1.8, "zorder": 3},

@@ -9,9 +9,9 @@ from typing import TextIO
 
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import Refits
+from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.names import span
-from streamsvm.run.stages import JoinStage
-from streamsvm.run.standing import Report
+from streamsvm.run.report import Report
 
 _DRAW_S = 0.1
 

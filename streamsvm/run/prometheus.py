@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History
+from streamsvm.run.late_labels import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
-from streamsvm.run.stages import QUANTILES, JoinStage
-from streamsvm.run.standing import Report
+from streamsvm.run.report import Report
 from streamsvm.run.web import METRICS, Answer, HttpServer, Place
 
 _FIGURES = {

@@ -26,9 +26,9 @@ from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
-from streamsvm.run.report import summary
+from streamsvm.run.report import Observer, Report
+from streamsvm.run.report_text import summary
 from streamsvm.run.runner import Runner
-from streamsvm.run.standing import Observer, Report
 
 _SLOW_EVENTS = 256  # events per batch for slow models
 _JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # per batch; a joined step ends where either stream has to be read
@@ -121,8 +121,7 @@ class Run:
             try:
                 self.runner.run()
             finally:
-                if self.runner.report.late is not None:
-                    self.runner.report.late.close()
+                self.runner.close()
 
 
 def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:

@@ -76,11 +76,11 @@ def test_both_are_merged_by_time_and_any_position_is_a_place_to_go_on_from(tmp_p
     source, found, found_rejected = make(), [], []
     batches = iter(source)
     while True:
-        source.most = dice.choice([1, 2, 5, float("inf")])
+        source.limit(most := dice.choice([1, 2, 5, float("inf")]))
         part = next(batches, None)
         if part is None:
             break
-        assert len(part) <= source.most
+        assert len(part) <= most
         items, aside = in_turn(part)
         found, found_rejected = found + items, found_rejected + aside
         if dice.random() < 0.4:
@@ -245,14 +245,14 @@ class Scripted(Given):
 )
 def test_streams_that_pause(events, labels, most, expected):
     source, found = JoinedSource(Scripted("events", events), Scripted("labels", labels)), list[Any]()
-    source.most = most
+    source.limit(most)
     for batch in source:
         assert batch.late is not None
         before = batch.late.before.tolist()
         for i in range(len(batch) + 1):
             found += [label for label, n in zip(batch.late.labels, before, strict=True) if n == i]
             found += [] if batch.keys is None else batch.keys[i : i + 1]
-        source.most -= len(batch)
+        source.limit(most := most - len(batch))
     assert found == expected
 
 
@@ -274,11 +274,12 @@ def test_rejected_records_have_a_place_among_their_neighbours(tmp_path):
 def test_labels_before_the_next_event_follow_the_last_one(most, expected):
     events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
     source = JoinedSource(Given("events", events), Given("labels", [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]))
-    source.most, found = most, list[Any]()
+    found = list[Any]()
+    source.limit(most)
     for batch in source:
         assert batch.late is not None
         found += [*(batch.keys or []), *batch.late.labels]
-        source.most -= len(batch)
+        source.limit(most := most - len(batch))
     assert found == expected
 
 

@@ -26,7 +26,7 @@ from streamsvm.delayed.protocol import Answer
 from streamsvm.refit import Every
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.notes import Rejects
+from streamsvm.run.notices import Rejects
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
 from streamsvm.run.page.feed import Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated

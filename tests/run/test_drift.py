@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.run.drift import AccuracyDrops, is_sure, log_ratio
+from streamsvm.run.accuracy_drops import AccuracyDrops, is_sure, log_ratio
 from tests.run.conftest import restored
 
 

@@ -18,7 +18,7 @@ from streamsvm.run.history import History, Insight
 from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot
-from streamsvm.run.report import summary, text
+from streamsvm.run.report_text import summary, text
 from streamsvm.run.runner import Report
 from tests.run.conftest import restored, run, runner_of
 

@@ -7,7 +7,7 @@ from connectors import open_source
 from streamsvm import CPMClassifier
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.standing import Rate
+from streamsvm.run.report import Rate
 from tests.run.conftest import runner_of
 
 
@@ -28,7 +28,7 @@ def test_a_bar_on_a_terminal():
 
 def test_the_rate_leaves_out_compilation(monkeypatch):
     now = 100.0
-    monkeypatch.setattr("streamsvm.run.standing.working_time", lambda: now)
+    monkeypatch.setattr("streamsvm.run.report.working_time", lambda: now)
     rate = Rate()
     now += 10.0  # whatever other clocks measured
     assert rate.at(3_000) == 300.0

@@ -25,7 +25,7 @@ from streamsvm.run.history import Refits
 from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.report import summary
+from streamsvm.run.report_text import summary
 from streamsvm.run.runner import Report
 from tests.commands import ran_here
 from tests.errors import raises

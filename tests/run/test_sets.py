@@ -15,7 +15,7 @@ from connectors.joined import JoinedSource
 from streamsvm import CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.report import summary, text
+from streamsvm.run.report_text import summary, text
 from tests.choices import each_choice
 from tests.run.conftest import json_lines, runner_of, write_joined, write_stream
 

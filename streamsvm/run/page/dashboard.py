@@ -27,7 +27,7 @@ from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
 from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.standing import Report
+from streamsvm.run.report import Report
 
 EVERY_S = 1.0
 _IDLE_S = 5.0  # seconds between updates without events

@@ -13,7 +13,7 @@ from streamsvm.run.alarm_texts import line, moved
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import known
-from streamsvm.run.standing import Report
+from streamsvm.run.report import Report
 
 _MOST_CLASSES, _MOST_ANNOTATIONS, _MOST_COLUMNS, _MOST_ALARMS = 12, 400, 20, 50
 _NEW_AFTER = 1_000  # labels; an earlier class is not new

@@ -27,7 +27,7 @@ from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.dashboard import DashboardState, packed
 from streamsvm.run.page.feed import COLUMNS, Series
 from streamsvm.run.page.server import Server
-from streamsvm.run.standing import Rate, Report
+from streamsvm.run.report import Rate, Report
 
 _LOOK_S = 1.0
 _ANSWER_S = 10.0

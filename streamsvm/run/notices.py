@@ -28,29 +28,35 @@ _OTHERS = "other reasons"
 logger = logging.getLogger("streamsvm.run")
 
 
-class Notes:
-    """Warnings during a run.
+class RunNotices:
+    """Warnings during a run, and those of its source, also from before a resumption.
 
     Parameters
     ----------
     source
-        Name of the stream.
+        The stream.
     metrics
         The counts so far.
     learns
         Whether the model learns.
     """
 
-    def __init__(self, source: str, metrics: Metrics, *, learns: bool) -> None:
+    def __init__(self, source: Source, metrics: Metrics, *, learns: bool) -> None:
         self._source, self._metrics, self._learns = source, metrics, learns
+        self._before: list[str] = []
         self._is_sorted = False
         self._strange = Notices(logger)
-        self._looked = (metrics.events, metrics.rejected)
+        self._looked = (0, 0)
         self._warn_at = -math.inf
 
     @property
-    def texts(self) -> list[str]:
-        """Warnings that still apply."""
+    def of_source(self) -> list[str]:
+        """Warnings of the source, each once."""
+        return list(dict.fromkeys([*self._before, *notices_of(self._source)]))
+
+    @property
+    def of_labels(self) -> list[str]:
+        """Warnings about labels that still apply."""
         order = self._metrics.order_notice if self._is_sorted else ""  # empty once an earlier label returns
         return [*self._strange.texts, *([order] if order else [])]
 
@@ -63,7 +69,7 @@ class Notes:
         metrics = self._metrics
         if self._learns and not self._is_sorted and fraction >= _HALF and (notice := metrics.order_notice):
             self._is_sorted = True
-            logger.warning("%s: %s", self._source, notice)
+            logger.warning("%s: %s", self._source.name, notice)
         if classes and not self._learns and len(metrics.labels) > len(classes):
             arrived = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
             self._strange.say(*stranger_notices(arrived, classes))
@@ -79,34 +85,17 @@ class Notes:
             self._warn_at = now + _WARN_AGAIN_S
             logger.warning(
                 "%s: of the last %s events %s were rejected, the last one: %s",
-                *(self._source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
+                *(self._source.name, f"{predicted + rejected:,}", f"{rejected:,}", reason),
             )
-
-
-class SourceNotices:
-    """Warnings of a source, also those from before the run was resumed.
-
-    Parameters
-    ----------
-    source
-        The source.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source, self._before = source, list[str]()
-
-    @property
-    def texts(self) -> list[str]:
-        """Warnings so far, each once."""
-        return list(dict.fromkeys([*self._before, *notices_of(self._source)]))
 
     def state(self) -> State:
         """Return the state as a JSON header and arrays, without what the source restores."""
-        return {"texts": [text for text in self.texts if not isinstance(text, CountNotice)]}, {}
+        return {"texts": [text for text in self.of_source if not isinstance(text, CountNotice)]}, {}
 
     def restore(self, state: State) -> None:
-        """Restore the result of `state`."""
+        """Restore the result of `state`, after the metrics."""
         self._before = [str(text) for text in state[0]["texts"]]
+        self._looked = (self._metrics.events, self._metrics.rejected)
 
 
 class Rejects:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,14 @@ from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.delayed.protocol import Answer, Matches
+from streamsvm.delayed.protocol import Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
+from streamsvm.run.learners import Learner
 from streamsvm.run.names import meanings, meant
 from streamsvm.run.options import option_of
+from streamsvm.run.stage import Stage, Step
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -61,23 +62,14 @@ class RunDecisions(Decisions):
             self.label = meant(self._config.alarms.label, classes)
         return super().run(rows, classes)
 
-    def of(self, answers: Answer, classes: Sequence[Any], *, learn: bool) -> tuple[Answer, dict[str, Any]]:
-        """Return answers with the decision about each event, and values to measure.
-
-        If events are learned, decisions are updated with their labels in order.
-        """
-        if answers.probas is None or not self:
-            return answers, {}
-        decided = self.run(Rows.with_labels(answers.probas, answers.batch.labels, follow=learn), classes)
-        return replace(answers, decided=decided), self._judged(decided, answers.batch.labels, classes)
-
     def of_joined(self, joined: Matches, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
         """Return measured values of joined events, by stored predictions and decisions."""
         proba, decided = self.unpacked([joined.stored[i] for i in which], len(classes))
         decided.weights = joined.weights[which]
-        return {"proba": proba} | self._judged(decided, [joined.labels[i] for i in which], classes)
+        return {"proba": proba} | self.judged(decided, [joined.labels[i] for i in which], classes)
 
-    def _judged(self, decided: Decided, labels: Sequence[Any], classes: Sequence[Any]) -> dict[str, Any]:
+    def judged(self, decided: Decided, labels: Sequence[Any], classes: Sequence[Any]) -> dict[str, Any]:
+        """Return values of decisions to measure, given the labels."""
         found: dict[str, Any] = {} if decided.members is None else {"members": decided.members}
         if self.costs is not None and decided.decisions is not None and decided.weights is not None:
             codes = self.codes(labels, classes) if decided.codes is None else decided.codes
@@ -100,6 +92,34 @@ class RunDecisions(Decisions):
             self.alarms.restore(part_of(state, "alarms")[1])
 
 
+class DecideStage(Stage):
+    """Decide about each event, and update the decisions with its label.
+
+    Parameters
+    ----------
+    decisions
+        Decisions of the run.
+    learner
+        Learner with the classes.
+    learn
+        Whether to update.
+    """
+
+    def __init__(self, decisions: RunDecisions, learner: Learner, *, learn: bool) -> None:
+        self._decisions, self._learner, self._learn = decisions, learner, learn
+        self.parts = {"decisions": decisions}
+
+    def take(self, step: Step) -> None:
+        """Decide about events in order."""
+        answers, classes = step.answers, self._learner.classes
+        if answers.probas is None or not self._decisions:
+            return
+        rows = Rows.with_labels(answers.probas, answers.batch.labels, follow=self._learn)
+        answers.decided = self._decisions.run(rows, classes)
+        for judged in step.judged:
+            judged.values |= self._decisions.judged(answers.decided, judged.labels, classes)
+
+
 def _spelled(given: Any) -> Any:
     """Expand a table by label to all meanings of its labels."""
     if not isinstance(given, Mapping):
@@ -115,14 +135,14 @@ def _sets_of(config: RunConfig, model: Any) -> ConformalSets | None:
     return ConformalSets(config.coverage, config.coverage_by_class)
 
 
-def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
+def warn_of_unknown_labels(config: RunConfig, learner: Learner | None) -> None:
     """Warn of labels in options that no event had."""
     named: dict[Any, str] = {} if config.alarms is None else {config.alarms.label: "alarms"}
     if isinstance(config.class_weight, Mapping):
         named |= dict.fromkeys(config.class_weight, "class_weight")
     if isinstance(config.cost, Mapping):
         named |= {label: "cost" for true, costs in config.cost.items() for label in (true, *costs)}
-    known = set(classes)
+    known = set() if learner is None else set(learner.classes)
     for label, name in named.items():
         if known and meant(label, known) not in known:
             logger.warning("%s contains %r, which was not the label of any event", option_of(name), label)
