@@ -30,7 +30,14 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
     ("name", "content", "options", "advice"),
     [
         ("a.csv", "a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
-        ("a.csv", "# by me\na,b\n1,2\n", {"label": "b"}, "line 2 names them: set skip_rows=1"),
+        ("a.csv", "By me\na,b\n1,2\n", {"label": "b"}, "line 2 names them: set skip_rows=1"),
+        (
+            "a.csv",
+            "# by me\na,b\n1,2\n",
+            {},
+            "looks like a comment: set skip_rows=1 if values contain a #, else comment=#",
+        ),
+        ("a.csv", "# by me\n#a,b\n1,2\n", {"label": "b"}, "looks like a comment: set skip_rows=1"),
         ("a.csv", '"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a.csv", "x;y\n1;2\n", {"label": "y"}, "set delimiter=; if it is several (or delimiter=, if not)"),
         ("a.csv", "0.5  1.5  up\n0.7  1.1  down\n", {"label": "y"}, "set delimiter=space if it is several"),

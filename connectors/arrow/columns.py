@@ -64,6 +64,10 @@ class ArrowColumns(TypedColumns):
         self._kinds = {name: self._kind(schema.field(name).type) for name in self.typed}
         for name in self.typed:
             self._check_type(name, schema.field(name).type)
+        kind = None if roles.time is None else schema.field(roles.time).type
+        if kind is not None and ("binary" in str(kind) or is_nested(kind)):
+            what = f"column {roles.time!r} is of type {kind}; choose a column of times, texts or numbers"
+            raise ConnectorError(f"{source}: {what}", "type", option="time", column=roles.time)
         self.names_read, self._is_nested = self.used, schema is not whole
         if self._is_nested:
             paths = nested.paths(whole)
@@ -100,7 +104,7 @@ class ArrowColumns(TypedColumns):
         types = self._pa.types
         is_time = types.is_timestamp(kind) or types.is_date(kind)
         if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
-            way = f"ignore= or time=, or set types={name}:time" if is_time else "ignore= or time="
+            way = f"ignore= or time=, or set types={name}:time" if is_time else "ignore="
             way = "ignore=, or flatten it with a larger flatten=" if is_nested(kind) else way
             what = f"column {name!r} is of type {kind}; name it in {way}"
             raise ConnectorError(f"{self.source}: {what}", "type", column=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
@@ -36,10 +37,10 @@ class SqliteColumns(TypedColumns):
         """Add a warning."""
         self.numbers.notices.say(text)
 
-    def refuse_binary(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Refuse first rows with binary values in a feature or the label."""
-        for name, values in zip(self.typed, zip(*rows, strict=True), strict=False):
-            if bytes in map(type, values):
+    def refuse_binary(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Refuse first rows with binary values."""
+        for name, values in columns.items():
+            if bytes in map(type, values[:SAMPLE]):
                 remedy = "name it in ignore=" if name in self._features else "choose a column of texts or numbers"
                 raise ConnectorError(f"{self.source}: column {name!r} has binary values; {remedy}", "type", column=name)
 
@@ -75,6 +76,7 @@ class SqliteSource(SqlSource):
     With a cursor, the database is not locked between two pages of rows.
     """
 
+    _ahead: Iterator[Page] | None = None
     mark = "`"  # SQLite reads an unknown name in double quotes as a text
 
     def _opened(self, options: Options, roles: Roles) -> TypedColumns:
@@ -89,9 +91,12 @@ class SqliteSource(SqlSource):
                     self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
             columns = SqliteColumns(self.name, [name for name, *_ in about], roles)
             self._warn_of_sorts(columns)
-            with self._working():
-                first = f"SELECT {self._names(columns.typed) or 'NULL'} FROM {self._base}{self._order} LIMIT {SAMPLE}"
-                columns.refuse_binary(self._connection.execute(first).fetchall())
+            self._columns = columns
+            pages = self._read_pages()
+            first = list(itertools.islice(pages, 1))
+            for page in first:
+                columns.refuse_binary(page.columns)
+            self._ahead = itertools.chain(first, pages)  # because a query may be slow
             return columns
         except BaseException:
             self._close_files()
@@ -114,6 +119,10 @@ class SqliteSource(SqlSource):
             raise ConnectorError(f"{self.name}: cannot be read{self._place}: {error}", "read") from error
 
     def _pages(self) -> Iterator[Page]:
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None and not self._row else self._read_pages()
+
+    def _read_pages(self) -> Iterator[Page]:
         columns = self._names([*self._columns.used, *self._cursor]) or "NULL"
         query = f"SELECT {columns} FROM {self._base}"
         with self._working():

@@ -188,6 +188,7 @@ class CsvFormat(TextFormat):
         if first is None and not self._names:
             raise ConnectorError(f"{self._source}: the file is empty: no header", "empty")
         first = first or self._names
+        self._check_comments(lines)
         if not self._has_header:
             if not self._is_first and len(first) != self._width:
                 what = f"has {len(first)} fields, but the files before have {self._width}"
@@ -205,6 +206,24 @@ class CsvFormat(TextFormat):
         except ConnectorError as error:
             raise ConnectorError(f"{error}{self._hint(lines)}", **vars(error)) from None
         return feed.at
+
+    def _check_comments(self, lines: Sequence[str]) -> None:
+        """Raise an error if lines that look like comments precede the table.
+
+        A line with the width of one of the next three is a header, or a row.
+        """
+        n = next((i for i, line in enumerate(lines[:_MOST_ABOVE]) if not line.startswith("#")), 0)
+        if not n or self._dialect.comment is not None:
+            return
+        rows = [next(self._dialect.reader([line]), []) for line in lines[: n + 3]]
+        widths, last = set(map(len, rows[n:])), rows[n - 1]
+        is_header = self._has_header and len(self._with_index(last, lines[n:])) in widths
+        if all(len(row) in widths for row in rows[: n - is_header]):
+            return
+        skipped = self._given.skip_rows + n - is_header
+        remedy = f"set skip_rows={skipped}" + ("" if is_header else " if values contain a #, else comment=#")
+        place = f"line {self._given.skip_rows + 1}"
+        raise ConnectorError(f"{self._source}: {place} looks like a comment: {remedy}", "comment", option="comment")
 
     def _with_index(self, names: list[str], lines: Sequence[str]) -> list[str]:
         """Add an empty name if the first rows have one field more than the header.

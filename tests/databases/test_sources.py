@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from typing import Any
 from urllib.parse import quote
 
@@ -124,8 +125,26 @@ def test_sqlite_values_may_be_of_any_type(tmp_path):
     assert rows[0] == {"x": 0.0, "code": "c0"}
     assert rows[-1] == {"x": 1199 % 7, "late": 5.0, "code": "c2"}
     assert [one.reason.partition(" ")[0] for batch in batches for one in batch.rejected] == ["'x'", "'code'", "'y'"]
-    with raises(ConnectorError, reason="type", column="b"):
-        list(database.source("query=SELECT 1 AS y, X'00' AS b"))
+    for roles in ({}, {"key": "b"}, {"time": "b"}):
+        with raises(ConnectorError, reason="type", column="b"):
+            database.source("query=SELECT 1 AS y, X'00' AS b", **roles)
+
+
+def test_a_query_of_sqlite_runs_once(tmp_path, monkeypatch):
+    database, statements = sqlite(tmp_path / "a.db"), list[str]()
+    database.run("CREATE TABLE a (x)")
+
+    def traced(*arguments: Any, **more: Any) -> Any:
+        connection = connect(*arguments, **more)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    for more in ("query=SELECT 1 AS id, 0 AS y", "query=SELECT 1 AS id, 0 AS y&cursor=id"):
+        statements.clear()
+        assert events(database.source(more)) == [({} if "cursor" in more else {"id": 1.0}, 0, 0)]
+        assert len([text for text in statements if not ("LIMIT 0" in text or text.startswith("EXPLAIN"))]) == 1
 
 
 def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path):

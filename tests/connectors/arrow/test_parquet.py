@@ -50,6 +50,13 @@ def test_decimals_are_numbers(tmp_path):
     assert batch.keys == [7, 10**20 + 1, None]
 
 
+def test_bytes_and_lists_are_no_times(tmp_path):
+    pyarrow.parquet.write_table(pa.table({"b": [b"1"], "l": [[1]], "y": [0]}), tmp_path / "a.parquet")
+    for column in ("b", "l"):
+        with raises(ConnectorError, reason="type", column=column):
+            open_source(str(tmp_path / "a.parquet"), label="y", ignore="b,l", time=column)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_texts_that_are_not_utf_8_cost_their_row(tmp_path, packed):
     texts = pa.array([b"red", b"\xff\xfe", b"blue", None], pa.binary())
