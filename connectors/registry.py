@@ -122,6 +122,7 @@ _table = [
     ),
     Connector("arff", "text.arff:open_arff", suffixes=(".arff",), labelled=True),
     Connector("parquet", "arrow.parquet:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
+    Connector("arrow", "arrow.files:ArrowFileSource", None, (".arrow", ".feather", ".ipc"), ("feather", "ipc")),
     Connector("synthetic", "synthetic.source:open_synthetic", scheme="synthetic:", labelled=True),
     Connector(
         *("kafka", "kafka.source:open_source", "kafka.sink:open_sink"),
@@ -231,7 +232,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
         ``a.csv?label=y&types=x:category``:
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
-        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet.
+        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet; Arrow IPC (Feather).
         - A directory, or a glob such as ``data/**/*.csv``; see `connectors.files.many`. The types of columns are those
         of the first file.
         - A file of a web server (``https://``), an object store (``s3://``, ``gs://``, ``az://``) or an SFTP server

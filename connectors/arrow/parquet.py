@@ -28,7 +28,7 @@ class ParquetSource(ArrowRows):
 
     def _open(self, path: str, before: ArrowColumns | None) -> None:
         try:
-            with _bytes_of(path) as file:
+            with bytes_of(path) as file:
                 version = getattr(file.raw, "version", None) or ""  # of a remote file
                 self._fingerprint = hashlib.sha256(file.read(4096) + version.encode()).hexdigest()
             self._file = self._opened(path)
@@ -93,7 +93,7 @@ class ParquetSource(ArrowRows):
         self._file.close()
 
 
-def _bytes_of(path: str) -> Any:
+def bytes_of(path: str) -> Any:
     """Open a path or a URL as a binary file."""
     if "://" not in path:
         return open(path, "rb")
@@ -104,4 +104,4 @@ def _bytes_of(path: str) -> Any:
 
 def _place_of(path: str) -> Any:
     """Return what pyarrow opens: the path, or the binary file of a URL."""
-    return _bytes_of(path) if "://" in path else path
+    return bytes_of(path) if "://" in path else path

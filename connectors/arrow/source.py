@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from connectors.arrow.columns import ArrowRows
+from connectors.arrow.columns import ArrowColumns, ArrowRows
 from connectors.columns.typed import SAMPLE
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position
@@ -43,15 +43,18 @@ class ArrowSource(ArrowRows):
 
     def __init__(self, data: Any, options: Options) -> None:
         super().__init__(options.name, options)
-        self._is_read_once = False
-        self._data = self._opened(data)
+        self._is_read_once, self._identity = False, b""
+        self._open(data, None)
+
+    def _open(self, data: Any, before: ArrowColumns | None) -> None:
+        self._row, self._data = 0, self._opened(data)
         self._parts = self._parts_from(0)
         first = self._pulled()
         if first is None:
             raise ConnectorError(f"{self.name}: has no columns, because it has no batches", "empty")
         self._held, self._schema = [first], first.schema
-        self._fingerprint = hashlib.sha256(repr(self._schema.names).encode()).hexdigest()
-        self._take_schema(self._schema)
+        self._fingerprint = hashlib.sha256(self._identity or repr(self._schema.names).encode()).hexdigest()
+        self._take_schema(self._schema, before)
 
     def _opened(self, data: Any) -> Any:
         """Return data to read. Tables in memory become Arrow tables."""

@@ -17,6 +17,7 @@ logger = logging.getLogger("connectors")
 
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: set format=parquet",
+    b"ARROW1": "Arrow IPC: set format=arrow",
     b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
 }
 """First bytes of files that are not text."""

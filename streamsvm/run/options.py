@@ -60,7 +60,7 @@ class StreamOptions(Settings):
     source : SOURCE
         A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL (default
         synthetic:demo). Settings may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff
-        .parquet, also compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME,
+        .parquet .arrow, also compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME,
         kafka://HOST:PORT/TOPIC, sqlite:///FILE?table=NAME or postgresql://HOST/DATABASE?table=NAME. Partitions of a
         topic that are ahead in time wait for the others; ?max_held_bytes limits the memory of their records (default
         67108864).
@@ -93,7 +93,7 @@ class StreamOptions(Settings):
     time_format : {FORMAT, NAME:FORMAT,...}
         The strptime format of all times, such as '%d.%m.%Y %H:%M', or formats of some columns.
     format : FORMAT
-        The format of a file, instead of its suffix: csv, tsv, jsonl, libsvm, arff or parquet.
+        The format of a file, instead of its suffix: csv, tsv, jsonl, libsvm, arff, parquet or arrow.
     delimiter : CHAR
         The field separator of CSV: a character, tab, or space for any number of spaces (default: a comma, or a tab
         for TSV).

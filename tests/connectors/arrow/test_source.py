@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,20 @@ def test_rereadable_data_resume_at_a_row(kind):
     assert sum(map(len, batches)) == N
     with raises(ConnectorError, reason="another"):
         open_source(TABLE.select(["x", "y"]), label="y").seek(batches[0].position)
+
+
+def test_ipc_files_have_the_events_of_a_parquet_file(expected, tmp_path):
+    paths = [str(tmp_path / "a.arrow"), str(tmp_path / "b.feather")]
+    for path, compression in zip(paths, (None, "zstd"), strict=True):
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(path, TABLE.schema, options=options) as file:
+            file.write_table(TABLE, max_chunksize=700)
+    assert events(paths[0]) == expected
+    assert [row for row, _, _ in events(paths[0])] == [row for row, _, _, _ in events(paths)][N:]
+    assert sum(map(len, resumed_everywhere(paths[1], 700, step=700, **OPTIONS))) == N
+    Path(paths[1]).write_bytes(Path(paths[0]).read_bytes()[:5000])
+    with raises(ConnectorError, reason="not Arrow"):
+        open_source(paths[1], **OPTIONS)
 
 
 @pytest.mark.parametrize("kind", ["reader", "batches", "frames"])
