@@ -35,8 +35,8 @@ DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
 # Greatest number of labelled events per call of the vote.
 MOST_ROWS = 2_048
-# Greatest number of events for the calibration of a model.
-CALIBRATION_MOST = 1_000
+# Greatest numbers of events, and of probabilities, for the calibration of a model: the stream waits for it.
+CALIBRATION_MOST, CALIBRATION_PROBABILITIES = 1_000, 50_000
 # Number of listed refits; older ones are only counted.
 KEPT = 100
 
@@ -254,11 +254,12 @@ class Refits:
         finally:
             note["seconds"] = job.seconds
         # Events after the start of the refit, which the model has not seen.
-        newer = self.window.latest(min(self.window.n_taken - 1 - int(job.task.window.numbers[-1]), CALIBRATION_MOST))
-        found.calibrate(newer.rows, newer.codes, self.learner.n_classes)
+        n_new, n_classes = self.window.n_taken - 1 - int(job.task.window.numbers[-1]), self.learner.n_classes
+        newer = self.window.latest(min(n_new, CALIBRATION_MOST, CALIBRATION_PROBABILITIES // n_classes))
+        found.calibrate(newer.rows, newer.codes, n_classes)
         note["settings"] = dict(found.settings)
         note["score"] = None if math.isnan(found.score) else found.score
-        self.vote.add(found, self.learner.n_classes)
+        self.vote.add(found, n_classes)
         self._carried = dict(found.settings)
 
     def _failure(self, refit: Refit, error: Exception) -> str:

@@ -9,7 +9,7 @@ import os
 import pickle
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -41,6 +41,7 @@ from streamsvm.refit import (
     Since,
     jobs,
     members,
+    schedule,
     vote_kernels,
 )
 from streamsvm.refit.members import Member
@@ -223,6 +224,26 @@ def test_the_state_of_the_given_learner_is_kept():
     expected = alone.test_then_train(X[500:], y[500:]).tolist()
     assert model.test_then_train(X[500:], y[500:]).tolist() == expected
     assert model.clone().n_events_learned == 0
+
+
+class Counting(Told):
+    """Counts the rows that it predicts."""
+
+    counts: ClassVar[list[int]] = []
+
+    def predict_proba(self, X: Any) -> Rows:
+        self.counts.append(len(X))
+        return np.full((len(X), len(self.classes_)), 1.0 / len(self.classes_))
+
+
+def test_the_stream_waits_for_a_calibration_on_fewer_events_of_many_classes():
+    most = [min(400, schedule.CALIBRATION_PROBABILITIES // n_classes) for n_classes in (2, 200)]
+    for n_classes, n in zip((2, 200), most, strict=True):
+        Counting.counts.clear()
+        model = cheap(Counting(), CPMClassifier(n_faces=1), trigger=Every(800), delay=400)
+        model.learn_many(np.random.default_rng(0).normal(size=(1_200, 2)), np.arange(1_200) % n_classes)
+        assert Counting.counts == [n]
+    assert most[0] == 400 > most[1]
 
 
 @pytest.mark.parametrize("solver", [SmoothedNewton(), SampledCuts(gamma=1e-5)], ids=["planes", "expansion"])
