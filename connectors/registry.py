@@ -348,7 +348,7 @@ def open_sink(
     given = Options(path, query | {key: value for key, value in options.items() if value is not None})
     connector = connector_of(path, given)
     if connector.sink is None or (path == "-" and not connector.piped):
-        lines = ", ".join(each.name for each in file_formats() if each.piped)
+        lines = ", ".join(each.name for each in file_formats() if each.piped or (each.sink and path != "-"))
         what = f"results cannot be written as {connector.name}; use one of {lines}"
         raise ConnectorError(f"{path}: {what}", "no sink")
     setting = Setting(resume, fresh, source, beside, distinct, overwrite)

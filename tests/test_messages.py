@@ -54,7 +54,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", b"PK\x03\x04 rest", {}, "the ZIP archive cannot be read"),
         ("a.csv", b"PAR1\x15\x04 rest", {}, "is Parquet: set format=parquet"),
         ("a.dat", "x\n1\n", {}, "set format="),
-        ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "if it comes later, set late_label=yes"),
+        ("a.jsonl", '{"x": 1, "class": 2}\n', {"label": "clas"}, "add ?late_label=yes to the source"),
         ("a.jsonl", '{\n"x": 1\n}\n', {}, "an object continues in line 2, but each must be on one line"),
         ("a.json", '[{"x": 1}', {"at_end": "wait"}, "jq -c '.[]'"),
         ("a.arff", "@relation r\n@attribute x real\n", {}, "no @data line"),

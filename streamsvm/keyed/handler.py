@@ -30,6 +30,7 @@ Repartitioned events have the header.
 """
 
 _RECENT = 1000
+_LOG_EVERY_S = 5.0
 _ORIGIN = "streamsvm.origin"  # header of a repartitioned event with its source partition and offset
 
 
@@ -205,6 +206,7 @@ class Handler:
         self.events = self.labelled = self.judged = self.right = self.rejected = 0
         self.seconds = 0.0
         self._recent: deque[bool] = deque(maxlen=_RECENT)
+        self._log_at = working_time() + _LOG_EVERY_S
 
     @property
     def recent_accuracy(self) -> float:
@@ -232,7 +234,11 @@ class Handler:
             event[RECORD_TIME] = timestamp
         began = working_time()
         answer = self._live.step(name, event, state)
-        self.seconds += working_time() - began
+        now = working_time()
+        self.seconds += now - began
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY_S
+            self.log_progress()
         if "reason" in answer:
             self._reject(answer["reason"], topic, value, key, place)
         elif topic == self._stream.labels:
@@ -252,6 +258,14 @@ class Handler:
                     self._reject(f"the prediction is {too_large(size)}", topic, row, key, place)
                 else:
                     self._send(out, row, key, place[0])
+
+    def log_progress(self) -> None:
+        """Log the counts of this worker."""
+        text = f"{self.events:,} events of this worker"
+        if self.judged:
+            recent = f"recent accuracy {self.recent_accuracy:.4f} (last {len(self._recent):,})"
+            text += f", accuracy {self.right / self.judged:.4f}, {recent}"
+        logger.info("%s%s", text, f", {self.rejected:,} rejected" if self.rejected else "")
 
     def check_labels(self) -> None:
         """Warn if no event had a label: after 1,000 events, or at the end."""

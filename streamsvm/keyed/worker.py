@@ -180,6 +180,7 @@ class Worker:
             with self._moving_keys(), watch or contextlib.nullcontext():
                 self.app.run()
             self.handler.check_labels()
+            self.handler.log_progress()
         except KeyStateError as error:
             raise ConnectorError(f"consumer group {self.app.config.consumer_group}: {error}") from error
         except (KafkaException, QuixException) as error:

@@ -35,29 +35,31 @@ from streamsvm.run.stages import ModelStage
 logger = logging.getLogger("streamsvm.run")
 
 N_ORIGINS = 2  # greatest number of integers that identify the origin of an event
-_OCTAVES, _STEPS = 48, 8  # number of doublings of delays from a millisecond on, and steps per doubling
+_OCTAVES, _STEPS = 48, 32  # number of doublings of delays from a millisecond on, and steps per doubling
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 class Lags(Stateful):
-    """Histogram of label delays, in steps of 9 %.
+    """Histogram of label delays, in steps of 2 %, with the exact maximum.
 
     Examples
     --------
     >>> lags = Lags()
     >>> lags.add(np.array([0, 1000, 1000, 60_000]))
     >>> [round(lags.quantile(q)) for q in (0.25, 0.5, 1.0)]
-    [0, 1023, 60096]
+    [0, 1001, 60000]
     """
 
-    saved = ("counts",)
+    saved = ("counts", "longest")
 
     def __init__(self) -> None:
         self.counts = np.zeros(_OCTAVES * _STEPS, np.int64)
+        self.longest = 0
 
     def add(self, lags: NDArray[np.int64]) -> None:
         """Add delays in milliseconds; labels before their events count as 0."""
         steps = np.round(_STEPS * np.log2(np.maximum(lags, 0) + 1.0)).astype(np.int64)
+        self.longest = max(self.longest, int(lags.max(initial=0)))
         self.counts += np.bincount(np.minimum(steps, len(self.counts) - 1), minlength=len(self.counts))
 
     def quantile(self, q: float) -> float:
@@ -66,7 +68,7 @@ class Lags(Stateful):
         if not total:
             return float("nan")
         step = int(np.searchsorted(np.cumsum(self.counts), max(q * total, 1)))
-        return float(2.0 ** (step / _STEPS) - 1.0)
+        return min(float(2.0 ** (step / _STEPS) - 1.0), float(self.longest)) if q < 1.0 else float(self.longest)
 
 
 class JoinStage(ModelStage):

@@ -15,6 +15,7 @@ from connectors.notices import CountNotice, Notices
 from connectors.streams import Source
 from streamsvm.labels import stranger_notices
 from streamsvm.models.codec import State
+from streamsvm.names import shown
 from streamsvm.run.history import notices_of
 from streamsvm.run.metrics import Metrics
 
@@ -26,6 +27,18 @@ _MOST_REASONS, _MOST_LAST = 20, 5
 _OTHERS = "other reasons"
 
 logger = logging.getLogger("streamsvm.run")
+
+
+def rejection(one: Rejected, longest: int = 300) -> str:
+    """Return the place and the reason of a rejected record on one line.
+
+    Examples
+    --------
+    >>> rejection(Rejected("the label is missing", {"stream": "labels", "offset": 7}))
+    'stream labels, offset 7: the label is missing'
+    """
+    place = ", ".join(f"{name} {shown(value, longest)}" for name, value in one.origin.items())
+    return f"{place}: {shown(one.reason, longest)}"
 
 
 class RunNotices:
@@ -74,7 +87,7 @@ class RunNotices:
             arrived = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
             self._strange.say(*stranger_notices(arrived, classes))
 
-    def count_rejects(self, reason: str) -> None:
+    def count_rejects(self, last: Rejected) -> None:
         """Warn, at most once a minute, if most recent events were rejected."""
         metrics, now = self._metrics, time.monotonic()
         predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
@@ -85,7 +98,7 @@ class RunNotices:
             self._warn_at = now + _WARN_AGAIN_S
             logger.warning(
                 "%s: of the last %s events %s were rejected, the last one: %s",
-                *(self._source.name, f"{predicted + rejected:,}", f"{rejected:,}", reason),
+                *(self._source.name, f"{predicted + rejected:,}", f"{rejected:,}", rejection(last)),
             )
 
     def state(self) -> State:

@@ -47,6 +47,8 @@ class Report:
         Refits of the model, including those before the run; None for models without refits.
     learned_before
         Number of events that the model had learned before the run.
+    learns
+        Whether the model learns.
     ended
         Reason for the end: "end of stream", "max-events", "stopped" or "error"; empty while running.
     resumed
@@ -92,6 +94,7 @@ class Report:
     autocorrelation: dict[str, float] | None = None
     refits: Refits | None = None
     learned_before: int = 0
+    learns: bool = True
     ended: str = ""
     resumed: int | None = None
     events: int = 0

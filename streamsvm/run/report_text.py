@@ -13,6 +13,7 @@ from streamsvm.run.history import Refits
 from streamsvm.run.late_labels import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import known, plain, span
+from streamsvm.run.notices import rejection
 from streamsvm.run.report import Report
 
 if TYPE_CHECKING:
@@ -127,6 +128,10 @@ def _nothing(report: Report) -> str:
         return "no events: nothing to measure"
     if report.late is not None and report.late.store.counts["labels"] and not metrics.unanswered:
         return "no label matched an event: nothing to learn or to measure"
+    if not metrics.unanswered and report.late is not None:
+        return "no label was read: nothing to learn or to measure (does --label name the column of --label-source?)"
+    if not metrics.unanswered and not report.learns:
+        return "no event had a label: nothing to measure (--label NAME names the column)"
     if not metrics.unanswered:
         return "no event had a label: nothing to learn or to measure (does --label name the right column?)"
     return "no event had both a label and a prediction: nothing to measure"
@@ -369,7 +374,4 @@ def _rejected_lines(report: Report) -> list[str]:
         "only counted (--dead-letter FILE writes them)" if report.rejected is None else f"written to {report.rejected}"
     )
     lines = [f"{count:,} event{'s' * (count > 1)} rejected, {where}"]
-    for example in report.examples:
-        place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())
-        lines.append(f"  {place}: {shown(example.reason, _LONGEST)}")
-    return lines
+    return [*lines, *(f"  {rejection(example, _LONGEST)}" for example in report.examples)]

@@ -87,6 +87,7 @@ class Runner:
             Metrics(config.window),
             refits=Refits.of(model),
             learned_before=getattr(model, "n_events_learned", 0),
+            learns=self.config.learn,
             checkpoint=checkpoint,
             monitor=RunMonitor(config) if config.monitors else None,
         )

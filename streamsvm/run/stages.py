@@ -299,7 +299,7 @@ class RejectStage(Stage):
     def _reject(self, rejected: Sequence[Rejected]) -> None:
         self._report.reject(rejected)
         self._outputs.write("dead_letter", rejection_table(rejected, of_two=self._of_two))
-        self._notices.count_rejects(rejected[-1].reason)
+        self._notices.count_rejects(rejected[-1])
 
 
 class ObserveStage(Stage):

@@ -401,6 +401,15 @@ def test_a_label_that_no_event_has_is_reported_once(handler, caplog, label):
     assert taken.labelled == bool(label)
 
 
+def test_a_worker_logs_its_progress(handler, caplog):
+    taken = handler[0](SimpleNamespace(step=lambda *_: {"prediction": "a", "score": 0.9}))
+    for label in "aab":
+        taken.take(json.dumps({FIELD: "c1", LABEL: label}).encode(), b"c1", 0, None, None)
+    with caplog.at_level("INFO"):
+        taken.log_progress()
+    assert caplog.messages == ["3 events of this worker, accuracy 0.6667, recent accuracy 0.6667 (last 3)"]
+
+
 @pytest.mark.parametrize(("field", "n"), [(FIELD, 0), ("misspelt", 1)])
 def test_a_field_that_no_first_event_has_is_reported(caplog, field, n):
     first = [SimpleNamespace(value=lambda: b'{"%s": "c1"}' % FIELD.encode(), key=lambda: b"c1")] * 2

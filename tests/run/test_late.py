@@ -130,6 +130,7 @@ def test_each_event_finds_its_label_once(tmp_path, streamsvm):
     assert figures["rejected"] == 2
     assert figures["judged"] + figures["unanswered"] == len(joined)
     assert 1.7 < late["lag_s"]["median"] < 2.3
+    assert late["lag_s"]["max"] == max(round(float(row["lag"]), 3) for row in joined)
 
 
 def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path, streamsvm):

@@ -207,6 +207,23 @@ def test_nothing_to_measure_says_why(streamsvm, tmp_path, lines, options, said):
     assert ("--label" in result.stdout) == ("had a label" in said)
 
 
+def test_predictions_without_labels_are_not_an_error(streamsvm, tmp_path):
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 20)
+    streamsvm("run", "in.csv", "--label", "y", *CPM, "--save", "m.svm", "--quiet")
+    result = streamsvm("predict", "in.csv", "--ignore", "y", "--model", "m.svm")
+    assert "nothing to measure" in result.stdout
+    assert "learn" not in result.stdout
+
+
+def test_labels_that_cannot_be_read_are_named(streamsvm, tmp_path):
+    (tmp_path / "in.csv").write_text("id,t,x\n" + "".join(f"{i},{i},0\n" for i in range(300)))
+    (tmp_path / "late.jsonl").write_text("".join(f'{{"id": {i}, "t": {i + 1}, "y": null}}\n' for i in range(300)))
+    late = ("--label-source", "late.jsonl", "--join", "id", "--time", "t", "--set", "time-unit=s")
+    result = streamsvm("run", "in.csv", *late, "--label", "y", *CPM, "--quiet", code=None)
+    assert "--label-source" in result.stderr
+    assert "file late.jsonl, line 300: the label is missing" in result.stderr
+
+
 @pytest.mark.slow
 def test_a_terminal_without_micro_signs(tmp_path):
     terminal = {"LC_ALL": "C", "PYTHONUTF8": "0"}
