@@ -221,7 +221,8 @@ class JsonColumns(TextColumns):
             Roles(self._roles.label).check(self._source, names)
         except ConnectorError as error:
             raise ConnectorError(
-                f"{error} (in the first {n:,} events; if it comes later, add ?late_label=yes to the source)", **vars(error)
+                f"{error} (in the first {n:,} events; if it comes later, add ?late_label=yes to the source)",
+                **vars(error),
             ) from None
 
     def read(self, rows: Sequence[Any]) -> Events:
