@@ -131,8 +131,7 @@ def _counter_notice(name: str, values: NDArray[np.float64]) -> Notice | None:
     else:
         return None
     form = (
-        f"column {{name!r}} {what}, and is learned as a feature: {remedy} (--types {{kept}} keeps it without this "
-        "warning)"
+        f"column {{name!r}} {what}, and is used as a feature: {remedy} (--types {{kept}} keeps it without this warning)"
     )
     return Notice.of(form, name, **details)
 
@@ -156,7 +155,7 @@ def warn_of_numbers(
     for text, share in sentinels(values.tolist(), cells).items():
         form = (
             f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
-            f"learned as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
+            f"read as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
             "the default ones)"
         )
         notices.say(Notice.of(form, name, share=100.0 * share))

@@ -56,8 +56,8 @@ class Labels(Memo):
             self._told.add(text)
             if text.casefold() == _WORD and self._missing == MISSING:
                 self._notices.say(
-                    f"the label {text!r} is taken as missing, and its events are not learned: --set missing='?' makes "
-                    "it a class (and leaves only the empty text and ? missing)"
+                    f"the label {text!r} is taken as missing, so that its events have no label: --set missing='?' "
+                    "makes it a class (and leaves only the empty text and ? missing)"
                 )
             else:
                 logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)

@@ -29,7 +29,7 @@ class Run(RunConfig):
     """Predict every event of a stream, then learn from it.
 
     Predict every event of a stream before learning from its label. Write predictions, measure accuracy and save the
-    model. Without arguments, the stream is a generated one whose concept changes twice.
+    model. Without arguments, the stream is a generated one whose concept changes twice (synthetic:demo).
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Profile(RunConfig):
     ) - {"at_end"}
 
     def __post_init__(self) -> None:
-        self.out = self.out or "profile.json"
+        self.learn, self.out = False, self.out or "profile.json"
         super().__post_init__()
         if self.urls["source"].startswith("kafka:"):
             self.at_end = "stop"  # the default of files

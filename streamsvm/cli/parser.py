@@ -18,6 +18,7 @@ from streamsvm.run.options import COMMON, FLAGS, REPEATED, option_of
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
 _SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}
+_MORE = "streamsvm COMMAND --help shows examples and options. Without options, run predicts a generated stream."
 _SHARED: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
 
 
@@ -46,7 +47,8 @@ def build_parser(*, everything: bool = False) -> Parser:
     everything
         Whether the help shows all options and settings, instead of common options. Such a parser only shows help.
     """
-    parser = Parser(prog="streamsvm", description="Online classification of drifting streams.", **_SHARED)
+    texts: dict[str, Any] = {"description": "Online classification of drifting streams.", "epilog": _MORE}
+    parser = Parser(prog="streamsvm", **texts, **_SHARED)
     parser.add_argument("-V", "--version", action="store_true", help="print the version and the kind of code, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, options in COMMANDS.items():
@@ -58,7 +60,7 @@ def parse(arguments: list[str]) -> Any:
     """Parse arguments into command options, which override the configuration file."""
     parser = build_parser()
     if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:2], "--help"]
+        arguments = [*arguments[1:], "--help"]
     # Standard input with options, such as '-?delimiter=;', looks like an option.
     arguments = [f"file://{text}" if text.startswith("-?") else text for text in arguments]
     namespace, unknown = parser.parse_known_args(arguments)
@@ -70,6 +72,8 @@ def parse(arguments: list[str]) -> Any:
         print(f"streamsvm {__version__} ({code_in_use()})")
         parser.exit(0)
     if (command := given.pop("command")) is None:
+        if unknown:
+            parser.error(f"a command is missing before {unknown[0].partition('=')[0]}, such as run")
         parser.print_help()
         parser.exit(2)
     options: Any = COMMANDS[command]
@@ -106,7 +110,7 @@ def _unrecognized(arguments: list[str], options: Any) -> str:
 def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
     title, description, sections = _described(options)
     is_run = issubclass(options, RunConfig)
-    place = {"source": " [SOURCE ...]", "place": " DIR|URL"}
+    place = {"source": " [TOPIC]" if name == "per-key" else " [SOURCE ...]", "place": " DIR|URL"}
     usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
     if "Examples" in sections:
         usage += f"\n\nexamples:\n{textwrap.indent(sections['Examples'], '  ')}"

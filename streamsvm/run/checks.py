@@ -134,9 +134,10 @@ def _check_decisions(config: RunConfig) -> None:
 
 def check_source(config: RunConfig) -> None:
     """Refuse stream settings without a stream."""
-    if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
-        where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
-        what = f"no SOURCE is given, {where}: use a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
+    is_set = any(getattr(config, name) is not None for name in STREAM_OPTIONS)
+    if not config.source and (config.config or is_set or not config.learn):
+        where = f", nor `source` in {config.config}" if config.config else ", which these settings are for" * is_set
+        what = f"no SOURCE is given{where}: use a file, a topic, - for standard input, or {DEFAULT_SOURCE}"
         raise SetupError(what, option="SOURCE")
 
 

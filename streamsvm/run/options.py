@@ -58,12 +58,10 @@ class StreamOptions(Settings):
     Parameters
     ----------
     source : SOURCE
-        A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL (default
-        synthetic:demo). Settings may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff
-        .parquet .arrow, also compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME,
-        kafka://HOST:PORT/TOPIC, sqlite:///FILE?table=NAME or postgresql://HOST/DATABASE?table=NAME. Partitions of a
-        topic that are ahead in time wait for the others; ?max_held_bytes limits the memory of their records (default
-        67108864).
+        A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL. Settings
+        may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet .arrow, also
+        compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME, kafka://HOST:PORT/TOPIC,
+        sqlite:///FILE?table=NAME or postgresql://HOST/DATABASE?table=NAME.
     label : NAME
         The column to predict. Events without a label are predicted and not learned.
     types : NAME:TYPE,...
@@ -318,7 +316,7 @@ class CheckpointOptions(Settings):
     Parameters
     ----------
     checkpoint : DIR
-        The directory of the checkpoint.
+        The directory of the checkpoint. The same command resumes a run that ended or was killed.
     checkpoint_every : N|TIME
         Write a checkpoint every N events (10000), every time span (30s), or both (10000,30s; default 5s).
     reset

@@ -96,10 +96,10 @@ def text(report: Report) -> str:
 
 
 def warnings(report: Report, config: RunConfig) -> list[str]:
-    """Return warnings of a quiet run: nothing was measured, or rejects are not kept."""
+    """Return warnings of a quiet run: nothing was measured, or unexpected rejects."""
     metrics = report.metrics
     lines = [_nothing(report)] if config.label and metrics.taken and not metrics.judged else []
-    return lines + _rejected_lines(report)[:1] if config.dead_letter is None and report.rejected is None else lines
+    return lines + _rejected_lines(report)[:1] if config.dead_letter is None else lines
 
 
 def _head(report: Report) -> list[str]:

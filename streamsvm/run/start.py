@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from streamsvm.run.checks import check_label
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
+from streamsvm.run.history import refitting
 from streamsvm.run.learners import check_names, takes_batches
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.options import STREAM_OPTIONS
@@ -30,6 +32,7 @@ from streamsvm.run.report import Observer, Report
 from streamsvm.run.report_text import summary
 from streamsvm.run.runner import Runner
 
+logger = logging.getLogger("streamsvm.run")
 _SLOW_EVENTS = 256  # events per batch for slow models
 _JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # per batch; a joined step ends where either stream has to be read
 _TIMES = {"time_unit", "time_format"}
@@ -112,6 +115,9 @@ class Run:
             source = stack.enter_context(contextlib.closing(source_of(config)))
             check_label(config, source)
             model = model_of(config)
+            if config.learn and not config.monitors and getattr(refitting(model), "refits_on_demand", False):
+                what = "the model refits on alarms, which are not computed: give --alerts SINK or --reference FILE"
+                logger.warning("%s", what)
             if config.urls["source"].is_file and (config.saved_model or isinstance(config.reference, str)):
                 _check_known(config, model, source)
             checkpoint = _opened_checkpoint(config, stack)

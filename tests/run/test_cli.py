@@ -316,7 +316,7 @@ def test_rejects_of_an_earlier_run_do_not_stay_beside_new_predictions(streamsvm,
     write_stream(tmp_path / "bad.csv", 300, broken=True)
     write_stream(tmp_path / "good.csv", 300)
     reading = ("--label", "y", "--types", "a:number")
-    streamsvm("run", "bad.csv", *reading, "--out", "o.csv", "--quiet")
+    assert "written to o.csv.rej" in streamsvm("run", "bad.csv", *reading, "--out", "o.csv", "--quiet").stderr
     assert (tmp_path / "o.csv.rejected.jsonl").stat().st_size
     streamsvm("run", "good.csv", *reading, "--out", "o.csv", "--quiet")
     assert not (tmp_path / "o.csv.rejected.jsonl").stat().st_size

@@ -183,6 +183,12 @@ def test_an_alarm_starts_a_refit(stream, size, learner, tmp_path):
     assert [one["event"] for one in report.refits.last] == [n_labelled + 100]
 
 
+def test_a_model_that_waits_for_alarms_is_reported_without_them(stream, caplog):
+    model = RefitClassifier(CPMClassifier(), solver="newton", trigger=OnDemand())
+    Run(RunConfig(source=stream, label="y", model=model, max_events=10)).start()
+    assert "--alerts" in caplog.text
+
+
 # Mistakes -------------------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +244,7 @@ def test_refusals(stream, tmp_path, refused):
         (asked(stream, "-o", stream, command="profile"), "the same file"),
         (("profile", "absent.csv"), "absent.csv"),
         (("profile", "--label", "y"), "SOURCE"),
+        (("profile",), "SOURCE"),
     ):
         assert named in refused(*options)
     assert (tmp_path / "mine.json").read_text() == '{"mine": 1}'
