@@ -16,14 +16,14 @@ import hashlib
 import statistics
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from connectors.synthetic import Event
 from simulations import data, generators, learners
 from simulations.harness import Benchmark, Case, key_of
+from simulations.plots import WIDTH, plain, pyplot, save
 from simulations.prequential import Stream, evaluated
-from simulations.storage import PICTURES, SEPARATOR, Rows, rounded
+from simulations.storage import SEPARATOR, Rows, rounded
 from simulations.tables import Column, Table, mean, of, pick
 
 OURS = "StreamSVM"
@@ -179,13 +179,8 @@ TITLES: dict[str, tuple[str, str, float]] = {
 }
 
 
-def draw(rows: Rows, path: Path = PICTURES / "streams-accuracy-cost.png") -> None:
+def draw(rows: Rows) -> None:
     """Plot mean accuracy against microseconds per event of every learner."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
     ours, everyone = (OURS, *VARIANTS), (OURS, *VARIANTS, *PEERS)
     found = {
         name: (
@@ -194,7 +189,7 @@ def draw(rows: Rows, path: Path = PICTURES / "streams-accuracy-cost.png") -> Non
         )
         for name in everyone
     }
-    figure, axis = pyplot.subplots(figsize=(8, 4.8))
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 4.6))
     for names, color, marker, label in ((ours, "tab:blue", "o", "streamsvm"), (PEERS, "tab:gray", "s", "River")):
         axis.scatter(*zip(*(found[name] for name in names), strict=True), color=color, marker=marker, s=45, label=label)
         for name in names:
@@ -205,14 +200,11 @@ def draw(rows: Rows, path: Path = PICTURES / "streams-accuracy-cost.png") -> Non
     axis.plot(*zip(*efforts, strict=True), color="tab:blue", linewidth=1.0, alpha=0.5)
     n = len({stream.partition(" #")[0] for stream, _, _ in parts_of(rows)})
     axis.set(xscale="log", xlabel="time per event, µs (geometric mean)", ylabel=f"accuracy, mean over {n} streams (%)")
-    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    plain(axis.xaxis)
     axis.margins(x=0.15, y=0.12)
     axis.grid(alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
     axis.legend(loc="lower right", frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    save(figure, "streams-accuracy-cost")
 
 
 BENCHMARK = Benchmark(

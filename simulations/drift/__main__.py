@@ -4,7 +4,6 @@
     python -m simulations.drift --quick                  a short selection, within two minutes
     python -m simulations.drift --list                   scenarios, learners, and missing runs
     python -m simulations.drift --report                 the report of stored results
-    python -m simulations.drift --detectors              detectors of feature drift, without labels
     python -m simulations.drift --scenarios mine.toml 'kafka://host:9092/topic?label=y' --out mine
     python -m simulations.drift --learners StreamSVM 'river.forest.ARFClassifier?n_models=3' --out mine
 
@@ -26,7 +25,7 @@ from pathlib import Path
 import connectors
 from connectors.synthetic import FAMILIES, Scenario, find, names
 from simulations import learners as known_learners
-from simulations.drift import detectors, report
+from simulations.drift import report
 from simulations.drift.cells import Cell
 from simulations.drift.store import Store
 from simulations.harness import run
@@ -47,10 +46,6 @@ QUICK = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     options = _options(arguments)
-    if options.detectors:
-        names = options.scenarios or (detectors.QUICK if options.quick else detectors.SCENARIOS)
-        print(detectors.table(detectors.chosen(names, options.events), options.seeds))
-        return
     table = known_learners.table()
     for path in options.learner_file:
         table |= known_learners.table(path)
@@ -84,13 +79,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--limit", type=float, default=math.inf, metavar="S", help="maximum seconds of a run; partial results count")
     add("--out", type=Path, help=f"folder of results ({RESULTS.name}/ of this package, quick/ in it for --quick)")
     add("--quick", action="store_true", help="some scenarios and learners, 1,500 events, one seed")
-    add("--detectors", action="store_true", help="score detectors of feature drift instead of learners, and exit")
     add("--list", action="store_true", help="list scenarios, learners and missing runs, and exit")
     add("--report", action="store_true", help="write the report of stored results, and exit")
     options = parser.parse_args(arguments)
     if options.quick:
         options.seeds = 1
-    if options.quick and not options.detectors:
         options.scenarios = options.scenarios or QUICK["scenarios"]
         options.learners = options.learners or QUICK["learners"]
         options.events = options.events or QUICK["events"]

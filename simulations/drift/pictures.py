@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import pandas as pd
 
 from connectors.synthetic import Scenario
 from simulations.drift.summary import OURS, Standing, curve
+from simulations.plots import WIDTH, plain, png, pyplot
 
 COLOURS = {
     OURS: "#0b62c4",
@@ -25,39 +25,17 @@ COLOURS = {
 SMOOTH = 5
 
 
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    pyplot.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    return pyplot
-
-
-def _png(figure: Any) -> bytes:
-    """Save a figure as PNG with few colours, small enough for the repository."""
-    from PIL import Image
-
-    drawn, packed = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, dpi=110, bbox_inches="tight")
-    _pyplot().close(figure)
-    Image.open(drawn).convert("RGB").quantize(128).save(packed, "png", optimize=True)
-    return packed.getvalue()
-
-
-def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str], columns: int = 3) -> bytes:
+def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str]) -> bytes:
     """Plot accuracy over time with the true drift points, one panel per scenario."""
-    pyplot = _pyplot()
-    rows = -(-len(scenarios) // columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(3.7 * columns, 2.25 * rows), squeeze=False)
+    rows = -(-len(scenarios) // 2)
+    figure, axes = pyplot().subplots(rows, 2, figsize=(WIDTH, 2.1 * rows), squeeze=False)
     for axis in axes.flat[len(scenarios) :]:
         axis.set_axis_off()
     for axis, scenario in zip(axes.flat, scenarios, strict=False):
         _panel(axis, cells, scenario, learners)
     for axis in axes[:, 0]:
         axis.set_ylabel("accuracy (%)")
-    for axis in axes.flat[max(len(scenarios) - columns, 0) : len(scenarios)]:
+    for axis in axes.flat[max(len(scenarios) - 2, 0) : len(scenarios)]:
         axis.set_xlabel("events")
     handles = {name: axes.flat[0].plot([], [], **_style(name))[0] for name in learners}
     handles["true drift"] = axes.flat[0].plot([], [], color="0.45", linewidth=1.0, linestyle=(0, (3, 2)))[0]
@@ -68,9 +46,11 @@ def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequenc
         ncols=len(handles),
         frameon=False,
         bbox_to_anchor=(0.5, 1.0),
+        handlelength=1.2,
+        columnspacing=1.0,
     )
     figure.tight_layout(h_pad=1.2)
-    return _png(figure)
+    return png(figure)
 
 
 def _style(learner: str) -> dict[str, Any]:
@@ -89,11 +69,11 @@ def _panel(axis: Any, cells: pd.DataFrame, scenario: Scenario, learners: Sequenc
             smooth = np.convolve(found, np.ones(SMOOTH) / SMOOTH, "valid")
             at = (np.arange(len(smooth)) + (SMOOTH + 1) / 2) * scenario.events / len(found)
             axis.plot(at, 100.0 * smooth, **_style(learner))
-    axis.set_title(scenario.name, fontsize=9.5, loc="left", fontweight="bold")
+    axis.set_title(scenario.name, fontsize=10, loc="left", fontweight="bold")
     axis.set_xlim(0, scenario.events)
-    axis.xaxis.set_major_locator(_pyplot().MaxNLocator(4, integer=True))
+    axis.xaxis.set_major_locator(pyplot().MaxNLocator(4, integer=True))
     axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-    axis.yaxis.set_major_locator(_pyplot().MaxNLocator(4, integer=True))
+    axis.yaxis.set_major_locator(pyplot().MaxNLocator(4, integer=True))
     axis.grid(axis="y", alpha=0.25)
 
 
@@ -104,8 +84,7 @@ def ranks(found: Standing) -> bytes:
     """
     import scikit_posthocs
 
-    pyplot = _pyplot()
-    figure, axis = pyplot.subplots(figsize=(8.6, 0.5 + 0.27 * len(found.ranks)))
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 0.5 + 0.27 * len(found.ranks)))
     scikit_posthocs.critical_difference_diagram(
         found.ranks,
         found.nemenyi,
@@ -118,23 +97,20 @@ def ranks(found: Standing) -> bytes:
         text_h_margin=0.02,
     )
     axis.set_title(
-        f"mean rank by accuracy over {len(found.accuracy)} scenarios; bars join learners that Nemenyi's test (5 %) does"
-        " not tell apart",
-        fontsize=9,
+        f"mean rank by accuracy over {len(found.accuracy)} scenarios;\nbars join learners that Nemenyi's test (5 %)"
+        " does not tell apart",
     )
-    return _png(figure)
+    return png(figure)
 
 
 def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
     """Plot mean accuracy against the time per event."""
-    pyplot = _pyplot()
-    from matplotlib import ticker
-
-    figure, axis = pyplot.subplots(figsize=(7.6, 4.4))
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 4.4))
     whose = cells.groupby("learner").of.first()
     points = {
         str(name): (row["µs per event"], 100.0 * row["accuracy"])
         for name, row in table.dropna(subset=["accuracy"]).iterrows()
+        if name != "StreamSVM no autocorrelation"  # at the point of the default, as generated labels do not persist
     }
     colours = {name: COLOURS[OURS] if whose[name] == "streamsvm" else "0.4" for name in points}
     for name, point in points.items():
@@ -144,16 +120,16 @@ def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
         xlabel="time per event, µs (median)",
         ylabel="accuracy, mean over scenarios (%)",
     )
-    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axis.margins(x=0.16, y=0.1)
+    plain(axis.xaxis)
+    axis.margins(x=0.16, y=0.14)
     axis.grid(alpha=0.25)
     _label(axis, points, colours)
-    return _png(figure)
+    return png(figure)
 
 
 def _label(axis: Any, points: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
     """Label each point at the first free place around it."""
-    places = [(7, dy, "left") for dy in (0, 9, -9)] + [(-7, dy, "right") for dy in (0, 9, -9)]
+    places = [(x, dy, side) for dy in (0, 9, -9) for x, side in ((7, "left"), (-7, "right"))]
     places += [(7, dy, "left") for dy in (18, -18, 27, -27, 36, -36)]
     axis.figure.canvas.draw()
     pixels = axis.transData.transform(list(points.values()))

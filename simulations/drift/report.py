@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[s
     if found is not None:
         drawn["drift-ranks"] = pictures.ranks(found)
     drawn["drift-cost"] = pictures.cost(cells, summary.overview(cells, present(cells, learners), ranked))
-    drawn["drift-curves"] = pictures.curves(cells, met, faces, columns=4)
+    drawn["drift-curves"] = pictures.curves(cells, met, faces)
     return drawn
 
 
@@ -261,7 +262,7 @@ th, td { padding: .22rem .55rem; text-align: right; border-bottom: 1px solid #e4
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 thead th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
 tbody tr:hover td { background: #f2f6fc; }
-.best { font-weight: 700; color: #0b62c4; }
+b { font-weight: 700; color: #0b62c4; }
 """
 
 
@@ -271,7 +272,8 @@ def page_of(sections: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
     for title, text, table, picture in sections:
         parts += [f"<h2>{html.escape(title)}</h2>"] if title else []
         parts += [f"<p>{html.escape(text)}</p>"] if text else []
-        parts += [f'<div class="wide">{_html_table(table)}</div>'] if table is not None else []
+        shown = re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", table.to_html(border=0)) if table is not None else ""
+        parts += [f'<div class="wide">{shown}</div>'] if shown else []
         if picture in drawn:
             data = base64.b64encode(drawn[picture]).decode()
             parts.append(f'<img alt="{html.escape(CAPTIONS[picture])}" src="data:image/png;base64,{data}">')
@@ -279,17 +281,3 @@ def page_of(sections: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{TITLE}</title><style>{STYLE}</style>'
         f"<h1>{TITLE}</h1>" + "\n".join(parts) + "</html>\n"
     )
-
-
-def _html_table(table: pd.DataFrame) -> str:
-    def cell(text: object) -> str:
-        plain = html.escape(str(text))
-        best = plain.startswith("**")
-        return f'<td class="best">{plain.strip("*")}</td>' if best else f"<td>{plain}</td>"
-
-    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in (table.index.name or "", *table.columns))
-    rows = "".join(
-        f"<tr><td>{html.escape(str(name))}</td>{''.join(map(cell, row))}</tr>"
-        for name, row in zip(table.index, table.to_numpy(), strict=True)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

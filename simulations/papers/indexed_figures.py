@@ -22,7 +22,8 @@ from sklearn.svm import LinearSVC
 
 from simulations import data
 from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of, on_one_core
-from simulations.storage import PICTURES, SEPARATOR, Rows
+from simulations.plots import WIDTH, plain, pyplot, save
+from simulations.storage import SEPARATOR, Rows
 from simulations.tables import Column, Table, pick
 from streamsvm import IndexedBCD
 
@@ -117,11 +118,9 @@ def online(sets: Data, loss: str) -> Curve:
 
 def draw_curves(name: str, panels: dict[str, dict[str, Curve]], heading: str) -> None:
     """Plot test error against time, a panel per title."""
-    from matplotlib import pyplot as plt
-
     n_rows = math.ceil(len(panels) / 2)
-    size = (9.6, 3.4 * n_rows + 0.8)
-    figure, grid = plt.subplots(n_rows, 2, figsize=size, squeeze=False, layout="constrained")
+    size = (WIDTH, 2.9 * n_rows + 0.8)
+    figure, grid = pyplot().subplots(n_rows, 2, figsize=size, squeeze=False, layout="constrained")
     shown: dict[str, Any] = {}
     for axis, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         for label, curve in curves.items():
@@ -136,23 +135,15 @@ def draw_curves(name: str, panels: dict[str, dict[str, Curve]], heading: str) ->
         most = max(*ends, 1.06 * best, min(max(error for _, error in curves.get(PLAIN, [(0.0, 0.0)])), 2.0 * best))
         axis.set_ylim(100.0 * (best - 0.06 * (most - best)), 100.0 * (most + 0.25 * (most - best)))
         axis.set_xscale("log")
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("training time (CPU seconds)")
-        axis.set_ylabel("test error (%)")
+        axis.set_title(title)
+        axis.set(xlabel="training time (CPU seconds)", ylabel="test error (%)")
+        plain(axis.xaxis)
         axis.grid(alpha=0.3)
     for axis in grid.flat[len(panels) :]:
         axis.remove()
-    figure.suptitle(heading, fontsize=11)
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(5, len(shown)), fontsize=9)
+    figure.suptitle(heading)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=2)
     save(figure, name)
-
-
-def save(figure: Any, name: str) -> None:
-    """Save a figure."""
-    from matplotlib import pyplot as plt
-
-    figure.savefig(PICTURES / f"{name}.png", dpi=110)
-    plt.close(figure)
 
 
 def over_time(title: str, loss: str) -> Rows:
@@ -202,15 +193,12 @@ def panels(rows: Rows, figure: str, measure: str | None) -> dict[str, dict[str, 
     for key, row in pick(rows, figure).items():
         _, panel, label = key.split(SEPARATOR)
         found.setdefault(panel, {})[label] = row[measure] if measure else row
-    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+    return dict(sorted(found.items()))
 
 
 def draw(rows: Rows) -> None:
     """Plot the figures."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    heading = "Figures 2 and 4: s = 1, C = 1, one core; curves far above the others are cut off"
+    heading = "Figures 2 and 4: s = 1, C = 1, one core;\ncurves far above the others are cut off"
     draw_curves("indexed-figures-time", panels(rows, "time", "curve"), heading)
     heading = "Figure 6: Covertype, L1 loss, s = 1, one core"
     draw_curves("indexed-figures-penalty", panels(rows, "penalty", "curve"), heading)
@@ -219,9 +207,7 @@ def draw(rows: Rows) -> None:
 
 def draw_support(found: dict[str, dict[str, Any]]) -> None:
     """Plot support vectors and test error against s."""
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, len(found), figsize=(5.4 * len(found), 4.0), squeeze=False, layout="constrained")
+    figure, axes = pyplot().subplots(1, len(found), figsize=(WIDTH, 3.6), squeeze=False, layout="constrained")
     for axis, (title, by_s) in zip(axes.flat, found.items(), strict=True):
         positions = np.arange(len(by_s))
         support = [row["support"] / 1000.0 for row in by_s.values()]
@@ -231,12 +217,12 @@ def draw_support(found: dict[str, dict[str, Any]]) -> None:
         errors = [100.0 * row["error"] for row in by_s.values()]
         other.plot(positions, errors, "C3o-", label="test error (right)")
         other.set_ylabel("test error (%)")
-        axis.set_xticks(positions, ["convex" if s == "inf" else f"{float(s):g}" for s in by_s])
+        axis.set_xticks(positions, ["∞" if s == "inf" else f"{float(s):g}" for s in by_s])
         axis.set_xlabel("s")
-        axis.set_title(title, fontsize=10)
+        axis.set_title(title)
     handles = [*axis.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
-    figure.suptitle("Figure 7: support vectors and test error for values of s, L1 loss, C = 1", fontsize=11)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    figure.suptitle("Figure 7: support vectors and test error for values of s,\nL1 loss, C = 1")
     save(figure, "indexed-figures-support")
 
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from simulations import data
 from simulations.harness import Benchmark, Case, key_of
-from simulations.storage import PICTURES, Rows, rounded
-from simulations.tables import Column, Table, of, pick
+from simulations.storage import Rows, rounded
+from simulations.tables import Column, Table, of
 from streamsvm import BSGDClassifier
 from streamsvm.budgeted import expansion
 from streamsvm.budgeted import kernels as budgeted
@@ -154,98 +154,14 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
         yield Case(name, partial(measure, name), several=True)
 
 
-# Tables and plots -------------------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------------------------------
 
 
 def _table(title: str, measure: str, form: str) -> Table:
     def row(parts: Sequence[str]) -> str | None:
         return f"{parts[0]}, {float(parts[1]):.0%} of the vectors" if parts[1] != EXACT else None
 
-    return Table(title, row, [Column(f"M = {m}", of(measure, f"M = {m}"), form) for m in MERGES])
-
-
-def draw(rows: Rows) -> None:
-    """Plot the paper's figures: accuracy, time, share of merging, and trade-off.
-
-    Accuracy and time are plotted against budgets, and the trade-off for a9a.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    colors = dict(zip(SHOWN, pyplot.get_cmap("viridis")(np.linspace(0.0, 0.9, len(SHOWN))), strict=True))
-    budgeted_figure(pyplot, rows, colors)
-    share_figure(pyplot, rows, colors)
-    trade_off_figure(pyplot, rows)
-
-
-def budgeted_figure(pyplot: Any, rows: Rows, colors: dict[int, Any]) -> None:
-    """Plot accuracy and time against the budget."""
-    figure, axes = pyplot.subplots(len(SETS), 2, figsize=(10, 4 * len(SETS)), squeeze=False)
-    for name, (left, right) in zip(SETS, axes, strict=True):
-        for merges in SHOWN:
-            runs = pick(rows, name, f"M = {merges}").values()
-            budgets = [r["budget"] for r in runs]
-            how = {"color": colors[merges], "marker": "o", "markersize": 3}
-            left.errorbar(
-                budgets,
-                [r["accuracy"] for r in runs],
-                yerr=[r["spread"] for r in runs],
-                label=f"M = {merges}",
-                capsize=2,
-                **how,
-            )
-            right.plot(budgets, [1e3 * r["seconds"] for r in runs], **how)
-        left.axhline(of("accuracy", name, EXACT)(rows), color="black", linestyle=":", label=EXACT)
-        left.set(xscale="log", xlabel="budget", ylabel="test accuracy (%)", title=name)
-        right.set(xscale="log", yscale="log", xlabel="budget", ylabel="training time (ms)", title=name)
-    axes[0, 0].legend(fontsize=8)
-    _save(pyplot, figure, "accuracy-time")
-
-
-def share_figure(pyplot: Any, rows: Rows, colors: dict[int, Any]) -> None:
-    """Plot the share of the time spent merging."""
-    figure, axes = pyplot.subplots(1, len(SETS), figsize=(5 * len(SETS), 4), sharey=True, squeeze=False)
-    for axis, name in zip(axes[0], SETS, strict=True):
-        for merges in SHOWN:
-            runs = pick(rows, name, f"M = {merges}").values()
-            shares = [100.0 * r["merging"] for r in runs]
-            how = {"color": colors[merges], "marker": "o", "markersize": 3, "label": f"M = {merges}"}
-            axis.plot([r["budget"] for r in runs], shares, **how)
-        axis.set(xscale="log", ylim=(0, 100), xlabel="budget", title=name)
-    axes[0, 0].set_ylabel("share of the time spent merging (%)")
-    axes[0, 0].legend(fontsize=8)
-    _save(pyplot, figure, "share")
-
-
-def trade_off_figure(pyplot: Any, rows: Rows) -> None:
-    """Plot accuracy against time on a9a."""
-    from matplotlib import ticker
-
-    figure, axis = pyplot.subplots(figsize=(7, 5))
-    palette = pyplot.get_cmap("viridis")(np.linspace(0.0, 0.95, len(MERGES)))
-    points = []
-    for share, marker in zip(SHARES, "os^Dv", strict=True):
-        runs = list(pick(rows, "a9a", share).values())
-        x, y = [1e3 * r["seconds"] for r in runs], [r["accuracy"] for r in runs]
-        axis.plot(x, y, color="gray", linestyle=":", linewidth=0.8)
-        axis.scatter(x, y, c=palette, marker=marker, label=f"B = {runs[0]['budget']:.0f}")
-        points += list(zip(x, y, strict=True))
-    front = [p for p in sorted(points) if all(q[1] < p[1] or q == p for q in points if q[0] <= p[0])]
-    axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, label="best trade-offs")
-    axis.axhline(of("accuracy", "a9a", EXACT)(rows), color="black", linestyle=":", linewidth=0.8)
-    axis.set(xscale="log", xlabel="training time (ms)", ylabel="test accuracy (%)", title="a9a")
-    axis.set_xticks([10, 20, 50, 100, 200], ["10", "20", "50", "100", "200"])
-    axis.xaxis.set_minor_formatter(ticker.NullFormatter())
-    axis.legend(fontsize=8, loc="lower right")
-    figure.colorbar(pyplot.cm.ScalarMappable(pyplot.Normalize(2, 11), "viridis"), ax=axis, label="M")
-    _save(pyplot, figure, "trade-off")
-
-
-def _save(pyplot: Any, figure: Any, name: str) -> None:
-    figure.savefig(PICTURES / f"multi-merge-{name}.png", dpi=110, bbox_inches="tight")
-    pyplot.close(figure)
+    return Table(title, row, [Column(f"M = {m}", of(measure, f"M = {m}"), form) for m in SHOWN])
 
 
 BENCHMARK = Benchmark(
@@ -254,10 +170,14 @@ BENCHMARK = Benchmark(
     cases,
     {
         "multi_merge": _table("accuracy, %", "accuracy", "{:.2f}"),
+        "multi_merge_exact": Table(
+            "without a budget",
+            lambda parts: parts[0] if parts[1] == EXACT else None,
+            [Column("vectors", of("vectors"), "{:,.0f}"), Column("accuracy, %", of("accuracy"), "{:.2f}")],
+        ),
         "multi_merge_seconds": _table("training time, s", "seconds", "{:.3f}"),
         "multi_merge_merging": _table("share of the time spent merging", "merging", "{:.2f}"),
     },
-    draw,
     others=(EXACT,),
     packages=("numpy", "numba", "scikit-learn"),
 )

@@ -25,14 +25,15 @@ from sklearn.svm import SVC, LinearSVC
 from simulations import data
 from simulations.harness import SOLVER_PACKAGES, Benchmark, Case, key_of, on_one_core
 from simulations.papers.linear_time import LinearTime
-from simulations.storage import PICTURES, SEPARATOR, Rows, rounded
+from simulations.plots import WIDTH, plain, pyplot, save
+from simulations.storage import SEPARATOR, Rows, rounded
 from simulations.tables import Column, Table, of, pick
 from streamsvm import SampledCuts
 
 TEST = 5_000
 # Maximum number of rounds in the comparison of r and epsilon.
 CAP = 150
-UNITS = {"seconds": "seconds of one core", "training error": "training error, %", "test error": "test error, %"}
+UNITS = {"seconds": "seconds of one core", "test error": "test error, %"}
 
 
 @lru_cache(maxsize=1)
@@ -156,56 +157,21 @@ def curves(rows: Rows, figure: str) -> dict[str, Rows]:
 
 
 def draw(rows: Rows) -> None:
-    """Plot the figures."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
-
-    def logarithmic(axis: Any) -> None:
-        """Label a logarithmic axis with plain numbers."""
-        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(ticker.NullFormatter())
-
-    for name, label, measures in (
-        ("growth", "training rows", ("seconds", "training error", "test error")),
-        ("samples", "rows of a cut, r", ("seconds", "rounds", "test error")),
-    ):
-        found = curves(rows, name)
-        figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
-        for measure, panel in zip(measures, panels, strict=True):
-            for k, (which, own) in enumerate(found.items()):
+    """Plot time and test error against the number of rows, and of rows of a cut."""
+    for name, label in (("growth", "training rows"), ("samples", "rows of a cut, r")):
+        figure, panels = pyplot().subplots(1, 2, figsize=(WIDTH, 3.4), layout="constrained")
+        for measure, panel in zip(("seconds", "test error"), panels, strict=True):
+            for k, (which, own) in enumerate(curves(rows, name).items()):
                 # Different styles keep both of two coinciding lines visible.
                 style = {"marker": "o", "ms": 4} if k % 2 == 0 else {"marker": "s", "ms": 8, "mfc": "none", "ls": "--"}
                 panel.plot([int(x) for x in own], [row[measure] for row in own.values()], label=which, **style)
-            panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)
-            if measure == "seconds":
-                panel.set_yscale("log")
-                logarithmic(panel.yaxis)
-            if measure == "rounds":
-                panel.axhline(CAP, color="grey", lw=1.0, ls=":")
-                panel.set_ylim(0, 1.15 * CAP)
-                panel.text(
-                    0.02, 1.05 * CAP, f"cap of {CAP} rounds", transform=panel.get_yaxis_transform(), color="grey"
-                )
+            panel.set(xscale="log", xlabel=label, title=UNITS[measure])
+            plain(panel.xaxis)
             panel.grid(alpha=0.3)
-        panels[0].legend(fontsize=8)
-        figure.suptitle("Sampled cuts on Covertype, class 2 against the rest, Gaussian kernel, gamma = 10")
-        figure.savefig(PICTURES / f"sampled-cuts-{name}.png", dpi=110)
-
-    found = curves(rows, "quality")
-    figure, panels = pyplot.subplots(1, len(found), figsize=(12.0, 3.8), layout="constrained", squeeze=False)
-    for (name, own), panel in zip(found.items(), panels[0], strict=True):
-        for which, row in own.items():
-            panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
-        panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
-        panel.set_ylim(bottom=0.0)
-        logarithmic(panel.xaxis)
-        panel.grid(alpha=0.3)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
-    figure.suptitle("Error and time of training, Gaussian kernel; LIBSVM with C = 1 where not said otherwise")
-    figure.savefig(PICTURES / "sampled-cuts-quality.png", dpi=110)
+        panels[0].set_yscale("log")
+        plain(panels[0].yaxis)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        save(figure, f"sampled-cuts-{name}")
 
 
 BENCHMARK = Benchmark(
@@ -214,8 +180,8 @@ BENCHMARK = Benchmark(
     cases,
     {
         "sampled_cuts": Table(
-            "figure",
-            ", ".join,
+            "data set, algorithm",
+            lambda parts: ", ".join(parts[1:]) if parts[0] == "quality" else None,
             [
                 Column("CPU seconds", of("seconds"), "{:.2f}"),
                 Column("test error, %", of("test error"), "{:.2f}"),

@@ -7,35 +7,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connectors.synthetic import Drift
 from simulations.benchmarks import feature_drift
-from simulations.benchmarks.feature_detectors import KINDS, Monitor
+from simulations.benchmarks.feature_detectors import KINDS, OURS, RATE
 from simulations.benchmarks.feature_streams import RELATIONS, changed
-from simulations.drift import detectors
-from simulations.drift.__main__ import main
+from simulations.harness import key_of
+from simulations.storage import Results
 
 
-def test_scores_by_hand():
-    drifts = [Drift(1_000, 200, "mix"), Drift(2_000, 0, "scale")]
-    assert detectors.scores([50, 950, 1_500], drifts, 3_000) == ([0], 1, 1)
-    assert detectors.scores([2_100], drifts, 3_000) == ([100], 1, 0)
-    assert detectors.scores([7, 8], [], 3_000) == ([], 0, 2)
-
-
-def test_the_table_has_each_detector_on_each_scenario(capsys):
-    main(["--detectors", "--quick", "--scenarios", "rbf-scale", "--events", "2000"])
-    lines = capsys.readouterr().out.splitlines()[2:]
-    cells = {line.split(" | ")[1]: line.split(" | ")[2:] for line in lines}
-    assert set(cells) == {"FeatureMonitor", "ADWIN", "Page-Hinkley"}
-    assert (cells["FeatureMonitor"][1], cells["FeatureMonitor"][2]) == ("0 of 3", "0 in 1")
-
-
-def test_a_monitor_finds_a_shift_and_a_changed_category_share():
-    monitor = replace(KINDS["FeatureMonitor"], seeds=1)
+def test_a_monitor_finds_a_shift_and_a_changed_category_share(monkeypatch, tmp_path):
+    monkeypatch.setitem(KINDS, OURS, replace(KINDS[OURS], seeds=1))
+    out = tmp_path / "results.json"
+    with pytest.raises(ValueError, match="rate"):
+        feature_drift.delays("stuck", 0.0, OURS, out)
+    Results(out).add({key_of("rate", OURS, "equal"): {"setting": RATE}}, {"date": ""})
     for change, size in (("mean, in deviations", 3.0), ("category share 0.17 to", 0.4)):
-        found = feature_drift.delays(change, size, monitor, Monitor)
+        found = feature_drift.delays(change, size, OURS, out)
         assert (found["missed"], found["false"]) == (0, 0)
         assert found["delay"] <= 320
+
+
+def test_a_detector_of_river_finds_a_shift_of_its_column():
+    X = changed("mean, in deviations", 3.0, np.random.default_rng(0), 2_000, 1_000)
+    alarms = KINDS["ADWIN"].make(1e-4).first_alarms({"x0": X["x0"]}, 2_000)
+    assert 2_000 < alarms[0] <= 2_200
 
 
 @pytest.mark.parametrize(
