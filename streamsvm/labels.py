@@ -151,13 +151,21 @@ def coded_labels(y: Any) -> CategoricalColumn:
     labels = labels_of(y)
     try:
         coded = CategoricalColumn.by_value(labels)
-    except (TypeError, ValueError):
-        row, kind = next((i, type(label).__name__) for i, label in enumerate(labels) if not _can_be_hashed(label))
-        raise TypeError(f"the label of row {row} is of type {kind}: {_WANTED}") from None
-    for label in coded.values:
-        if isinstance(label, _TIMES) and is_label(label):
-            check_label(label, f"the label of row {labels.index(label)}")
+    except (TypeError, ValueError, OverflowError):  # values that cannot be hashed, or compared with others
+        _check_types(labels)
+        raise
+    if any(isinstance(value, _TIMES) for value in coded.values):
+        _check_types(labels)
     return coded
+
+
+def _check_types(labels: Sequence[Any]) -> None:
+    """Raise an error that names the first row with a label of an unsupported type."""
+    for row, label in enumerate(labels):
+        if not _can_be_hashed(label):
+            raise TypeError(f"the label of row {row} is of type {type(label).__name__}: {_WANTED}")
+        if isinstance(label, _TIMES) and is_label(label):
+            check_label(label, f"the label of row {row}")
 
 
 def _can_be_hashed(label: Any) -> bool:
@@ -186,16 +194,18 @@ def _as_series(y: Any) -> nw.Series[Any] | None:
     """Return a series of any library, or the only column of a table, else None."""
     import narwhals as nw
 
-    if (frame := eager(y)) is not None:
-        if len(frame.columns) != 1:
-            raise ValueError(f"the frame of labels has {len(frame.columns)} columns, {frame.columns[:5]}: {_WANTED}")
-        return frame.get_column(frame.columns[0])
     if hasattr(y, "__arrow_c_array__") and hasattr(y, "to_pylist"):  # an array of pyarrow
         import pyarrow
 
         y = pyarrow.chunked_array([y])
-    series = nw.from_native(y, pass_through=True, allow_series=True)
-    return series if isinstance(series, nw.Series) else None
+    found = nw.from_native(y, pass_through=True, allow_series=True)
+    if isinstance(found, nw.Series):
+        return found
+    if (frame := eager(y)) is None:
+        return None
+    if len(frame.columns) != 1:
+        raise ValueError(f"the frame of labels has {len(frame.columns)} columns, {frame.columns[:5]}: {_WANTED}")
+    return frame.get_column(frame.columns[0])
 
 
 def _values_of(series: nw.Series[Any]) -> list[Any]:

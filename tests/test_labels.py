@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from decimal import Decimal
 from enum import Enum, IntEnum
 from functools import partial
 
@@ -190,6 +191,7 @@ NANOSECONDS = np.array([1, 2] * 3)
     [
         *(NANOSECONDS.astype(kind) for kind in ("m8[ns]", "M8[ns]", "m8[Y]", "m8")),
         [np.timedelta64(1, "ns")] * 6,
+        [np.timedelta64(1, "ns"), Decimal(1), 10**30] * 2,
         np.array([np.datetime64("2024-01-01")] * 6, object),
         *(pl.Series(NANOSECONDS.astype(kind)) for kind in ("m8[ns]", "M8[ns]")),
         pl.DataFrame({"y": pl.Series(NANOSECONDS).cast(pl.Time)}),
@@ -214,6 +216,7 @@ def test_times_that_would_come_back_as_other_values_are_refused(labels):
         pl.Series([1_000, None, 2_000] * 2).cast(pl.Time),
         pd.Series(pd.PeriodIndex(["2024-01", "2024-02"] * 3, freq="M")),
         pa.array([True, None, False] * 2),
+        pd.Series([10**30, "a"] * 3),
         pa.array(["1.10", "2"] * 3).cast(pa.decimal128(5, 2)),
     ],
 )
