@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from connectors.addresses import check_address, is_remote, printable, split_url, split_urls
 from connectors.errors import ConnectorError
-from connectors.files.lists import is_several
+from connectors.files.listing import is_several
 from connectors.options import Options
 from connectors.streams import Sink, Source
 from connectors.text.compression import ZIP_SUFFIX, uncompressed_name
@@ -233,8 +233,8 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
 
         - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
         ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet; Arrow IPC (Feather).
-        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.files.many`. The types of columns are those
-        of the first file.
+        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.files.multiple_files`. The types of columns
+        are those of the first file.
         - A file of a web server (``https://``), an object store (``s3://``, ``gs://``, ``az://``) or an SFTP server
         (``sftp://``). Options of web addresses follow a ``#`` instead of ``?``.
         - ``-`` for standard input. Compressed data are decompressed.
@@ -289,9 +289,9 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
     path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"
     given = Options(printable(path), query | {key: value for key, value in options.items() if value is not None})
     if len(paths) > 1 or is_several(path):
-        from connectors.files.many import ManyFilesSource
+        from connectors.files.multiple_files import MultipleFilesSource
 
-        return ManyFilesSource(paths, given, exclude)
+        return MultipleFilesSource(paths, given, exclude)
     connector = connector_of(path, given)
     if connector.source is None:
         raise ConnectorError(f"{path}: events cannot be read from this URL", "no source")

@@ -224,7 +224,7 @@ def key_events(n: int) -> list[dict[str, Any]]:
 
 def try_key(rng: np.random.Generator, folder: Path) -> bool:
     """The state of a key, with new checksums of its sections."""
-    from streamsvm.keyed.sections import KeyStateError, seal, unseal
+    from streamsvm.keyed.key_state import KeyStateError, seal, unseal
 
     classifier, state = keyed()[rng.integers(len(keyed()))]
     sections = unseal(state)

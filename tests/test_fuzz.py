@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, StreamSVMClassifier
+from streamsvm.keyed.key_state import KeyStateError, seal, unseal
 from streamsvm.keyed.packing import Packer
-from streamsvm.keyed.sections import KeyStateError, seal, unseal
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.models.codec import part_of

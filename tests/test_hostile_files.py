@@ -186,7 +186,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     "parameter of another name": {"params": {"faces": 2}},
     "huge parameter": {"params": {"n_faces": 10**400}},
     "parameter out of range": {"params": {"l2": FLOAT_OUT}},
-    "weights that are no numbers": {"params": {"class_weight": {"dict": [[1, "x"]]}}},
+    "weights that are not numbers": {"params": {"class_weight": {"dict": [[1, "x"]]}}},
     "large faces": {"params": {"n_faces": 10_000}, "names": list(range(60_000)), "classes": list(range(1000))},
     "large window": {"params": {"scaling": "rank", "scaling_window": 10**12}},
     "window beyond any": {"params": {"scaling": "rank", "scaling_window": 10**30}},

@@ -13,7 +13,7 @@ from connectors import ConnectorError, open_sink, open_source
 from streamsvm import CPMClassifier, KeyedClassifier, RefitClassifier
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.decide.costs import Costs
-from streamsvm.keyed.sections import unseal
+from streamsvm.keyed.key_state import unseal
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.refit import FirstOf, OnDrift
 from streamsvm.run import Run, RunConfig

@@ -18,7 +18,7 @@ MISSING = frozenset(
 )
 """Markers of missing numbers, categories and labels, in any case.
 
-They are those of pandas and some others.
+pandas has most of them.
 """
 MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
 """Markers of missing numbers and times.

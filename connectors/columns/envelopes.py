@@ -57,7 +57,7 @@ class Envelope:
     def notices(self) -> list[str]:
         """What was skipped so far, as one message."""
         counts = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.skipped.items()))
-        what = f"skipped, because they are no events (envelope={self._kind}): {counts}"
+        what = f"skipped, because they are not events (envelope={self._kind}): {counts}"
         return [CountNotice(what)] if counts else []
 
     def unwrapped(self, rows: Sequence[dict[str, Any]], bad: Bad) -> tuple[list[dict[str, Any]], dict[int, str]]:

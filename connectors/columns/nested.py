@@ -37,7 +37,7 @@ class Flattening:
     ignored
         Names of fields to drop, with everything in them.
     roles
-        Names of label, key and time, which may be those of nested fields. These fields are never flattened.
+        Names of label, key and time, which may be nested fields. These fields are never flattened.
     notices
         Collection of warnings.
 

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.cells import MISSING_NUMBERS, Bad, Cells, is_missing, is_number, number_of, shown
-from connectors.columns.roles import Roles
-from connectors.columns.spelling import (
+from connectors.columns.number_formats import (
     LONGEST,
-    SPELLINGS,
-    SpelledNumbers,
-    Spelling,
+    NUMBER_FORMATS,
+    FormattedNumbers,
+    NumberFormat,
     look_alike,
     readings,
     repeated_texts,
     unit_of,
     with_unit,
 )
+from connectors.columns.roles import Roles
 from connectors.columns.time_texts import formats_of
 from connectors.errors import ConnectorError
 from connectors.notices import Notice, Notices
@@ -63,22 +63,22 @@ class NumberColumns:
         """Whether the first events were inspected."""
         self._rejected: Counter[str] = Counter()
         self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
-        declared = () if roles.spelling is None else self._open
-        self.spelled = {name: SpelledNumbers(roles.spelling or Spelling()) for name in declared}
+        declared = () if roles.number_format is None else self._open
+        self.formatted = {name: FormattedNumbers(roles.number_format or NumberFormat()) for name in declared}
         """Parsers of columns in another format, by column name."""
 
     @property
     def decided(self) -> dict[str, Any]:
         """The decisions so far, as JSON. Empty if there are none."""
-        spellings = {
-            name: [each.spelling.decimal, each.spelling.thousands, each.spelling.unit]
-            for name, each in self.spelled.items()
+        formats = {
+            name: [each.number_format.decimal, each.number_format.thousands, each.number_format.unit]
+            for name, each in self.formatted.items()
         }
         found = {
             "markers": dict(self.markers),
             "open": sorted(self._open),
             "sampled": self.is_sampled,
-            "spellings": spellings,
+            "spellings": formats,
         }
         return {name: value for name, value in found.items() if value}
 
@@ -86,11 +86,12 @@ class NumberColumns:
         """Restore earlier decisions."""
         self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
         self.is_sampled = bool(decided.get("sampled", False))
-        self.spelled = {name: SpelledNumbers(Spelling(*given)) for name, given in decided.get("spellings", {}).items()}
+        formats = decided.get("spellings", {})
+        self.formatted = {name: FormattedNumbers(NumberFormat(*given)) for name, given in formats.items()}
 
     def is_plain(self, name: str) -> bool:
         """Return whether the numbers of a column are in Python format, without markers."""
-        return name not in self.markers and name not in self.spelled
+        return name not in self.markers and name not in self.formatted
 
     def missing(self, name: str) -> frozenset[str]:
         """Return the missing-value markers of a numeric column."""
@@ -135,10 +136,10 @@ class NumberColumns:
         if not present:
             return ""
         self._open.discard(name)
-        is_declared, own = self._is_declared(name), self._roles.spelling
+        is_declared, own = self._is_declared(name), self._roles.number_format
         shares = {} if is_declared else repeated_texts(name, present)
         numbers = [cell for cell in present if cell not in shares]
-        n_plain, tried = sum(map(is_number, numbers)), SPELLINGS if own is None else (own,)
+        n_plain, tried = sum(map(is_number, numbers)), NUMBER_FORMATS if own is None else (own,)
         are_plain = 10 * n_plain >= 9 * len(numbers)
         if own is not None:
             is_tried = sum(map(own.reads, numbers)) >= n_plain
@@ -148,10 +149,10 @@ class NumberColumns:
         found = readings(numbers, tried if is_tried else ())
         if len(found) > 1 and decimal is None:
             return _UNCLEAR
-        spelling = self._choose(source, name, numbers, found, decimal)
-        self.spelled.pop(name, None)
-        if spelling is not None:
-            self.spelled[name] = SpelledNumbers(spelling)
+        number_format = self._choose(source, name, numbers, found, decimal)
+        self.formatted.pop(name, None)
+        if number_format is not None:
+            self.formatted[name] = FormattedNumbers(number_format)
         elif not are_plain:
             if not is_declared:
                 self._warn_of_texts(name, present)
@@ -163,33 +164,33 @@ class NumberColumns:
         return self._roles.types.get(name) == "number"
 
     def _choose(
-        self, source: str | None, name: str, cells: Cells, found: list[Spelling], decimal: str | None
-    ) -> Spelling | None:
+        self, source: str | None, name: str, cells: Cells, found: list[NumberFormat], decimal: str | None
+    ) -> NumberFormat | None:
         """Return the format and unit of a column if there is only one choice; warn once."""
         if not found:
             return None
         as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
-        found = [spelling for spelling in found if spelling.decimal == decimal] or found
+        found = [each for each in found if each.decimal == decimal] or found
         example = repr(next(cell for cell in cells if found[0].reads(cell)))
         if len(found) > 1:
-            options = " or ".join(spelling.options("{name}") for spelling in found)
+            options = " or ".join(each.options("{name}") for each in found)
             self._report(source, name, "numbers such as {example} have two meanings", example, f"say {options}")
             return None
-        spelling = with_unit(found[0], cells)
-        if spelling is None:
+        number_format = with_unit(found[0], cells)
+        if number_format is None:
             examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
             several = " and ".join(list(examples.values())[::-1])
             self._report(source, name, "numbers such as {example} have different units", several, "convert them to one")
-        elif self._roles.spelling is None and not (
-            self._is_declared(name) and spelling.options(name) == Spelling().options(name)
+        elif self._roles.number_format is None and not (
+            self._is_declared(name) and number_format.options(name) == NumberFormat().options(name)
         ):
             form = (
                 f"column {{name!r}}: texts such as {{example}} are read as numbers{as_others} "
-                f"({spelling.options('{name}')} says so); "
+                f"({number_format.options('{name}')} says so); "
                 "--types {name}:category keeps them as texts"
             )
             self.notices.say(Notice.of(form, name, example=example))
-        return spelling
+        return number_format
 
     def _report(self, source: str | None, name: str, what: str, example: str, remedy: str) -> None:
         """Raise ConnectorError for declared numbers of a source; warn of others."""
@@ -204,7 +205,7 @@ class NumberColumns:
         """Warn of a categorical column whose texts mostly look like numbers."""
         if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
-        best = self._roles.spelling or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
+        best = self._roles.number_format or max(NUMBER_FORMATS, key=lambda each: sum(map(each.reads, cells)))
         example = next((cell for cell in cells if not best.reads(cell)), None)
         if example is not None:
             form = (
@@ -216,7 +217,7 @@ class NumberColumns:
 
     def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
         """Return the decimal separator of unambiguous numbers; empty if not unique."""
-        sure = (one.spelling for one in self.spelled.values())
+        sure = (one.number_format for one in self.formatted.values())
         found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
         cells = chain.from_iterable(columns.values())
         if any("." in cell and not _THOUSANDS.fullmatch(cell) and is_number(cell) for cell in cells):
@@ -228,7 +229,7 @@ class NumberColumns:
 
         The point may be a thousands separator.
         """
-        if all(each.spelling.decimal == "." for each in self.spelled.values()):
+        if all(each.number_format.decimal == "." for each in self.formatted.values()):
             return
         for name, cells in columns.items():
             pointed = [cell for cell in cells if "." in cell and is_number(cell)] if self.is_plain(name) else []
@@ -286,7 +287,7 @@ class NumberColumns:
 
     def _reader(self, name: str) -> Callable[[str], float]:
         """Return the function that parses a cell of a column, or raises ValueError."""
-        return self.spelled[name].__getitem__ if name in self.spelled else number_of
+        return self.formatted[name].__getitem__ if name in self.formatted else number_of
 
     def number_or_text(self, name: str, cell: str) -> float | str | None:
         """Parse a cell of a column that contains numbers and texts. None if it is NaN."""
@@ -300,7 +301,7 @@ class NumberColumns:
         """Count a rejected text; if it repeats, log once which options read it."""
         self._rejected[name] += 1
         if self._rejected[name] == _LEAST_REPEATS:
-            form = f"column {{name!r}}: texts such as {{text}} are no numbers, and their events are rejected: {WAYS}"
+            form = f"column {{name!r}}: texts such as {{text}} are not numbers, and their events are rejected: {WAYS}"
             text = cell.strip()
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
 
@@ -313,14 +314,14 @@ class NumberColumns:
 
         The reason for each row that is not a number is added to `bad`.
         """
-        missing, spelled, read = self.missing(name), self.spelled.get(name), self._reader(name)
-        if spelled is None and "_" not in "".join(cells):
+        missing, formatted, read = self.missing(name), self.formatted.get(name), self._reader(name)
+        if formatted is None and "_" not in "".join(cells):
             if missing is MISSING_NUMBERS:  # `float` reads these texts as NaN or rejects them
                 with contextlib.suppress(ValueError):
                     return np.fromiter(map(float, cells), np.float64, len(cells))
             with contextlib.suppress(ValueError):
                 return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
-        way = "" if spelled is None else f" in its spelling ({spelled.spelling.options(name)})"
+        way = "" if formatted is None else f" in its number format ({formatted.number_format.options(name)})"
         column = np.full(len(cells), math.nan)
         for i, cell in enumerate(cells):
             try:

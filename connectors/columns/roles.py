@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from connectors.columns.cells import MISSING, MISSING_NUMBERS
-from connectors.columns.spelling import Spelling, declared
+from connectors.columns.number_formats import NumberFormat, declared
 from connectors.errors import ConnectorError, OptionError
 from connectors.options import Options
 
@@ -38,7 +38,7 @@ class Roles:
     bare: bool = False
     time_unit: str | None = None
     time_format: str | Mapping[str, str] | None = None
-    spelling: Spelling | None = None
+    number_format: NumberFormat | None = None
 
     @classmethod
     def of(cls, options: Options) -> Roles:
@@ -55,7 +55,7 @@ class Roles:
             options.one_of("time_unit", TIME_UNITS),
             options.formats("time_format"),
         )
-        roles.spelling = declared(options.name, options.text("decimal"), options.text("thousands"))
+        roles.number_format = declared(options.name, options.text("decimal"), options.text("thousands"))
         try:
             check_times(options.name, roles.time_unit, roles.time_format)
         except ValueError as error:
@@ -63,7 +63,7 @@ class Roles:
         timed = [roles.time, *(name for name, kind in roles.types.items() if kind == "time")]
         formats = roles.time_format if isinstance(roles.time_format, Mapping) else {}
         if unknown := next((name for name in formats if not (name in timed or roles.bare)), None):
-            what = f"has the column {unknown!r}, which is no time: name it in `time` or in `types`"
+            what = f"has the column {unknown!r}, which is not a time: name it in `time` or in `types`"
             raise OptionError(options.name, "time_format", what)
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
@@ -123,7 +123,7 @@ def _listed(names: list[str], most: int = 50) -> str:
 def check_times(source: str, unit: str | None, form: str | Mapping[str, str] | None) -> None:
     """Check that time options are valid and compatible.
 
-    The formats of some columns may be combined with a unit, which is that of the others.
+    Formats of some columns may be combined with a unit for the others.
 
     Raises
     ------

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, Bad, Cells, Memo, shown
 from connectors.columns.counters import is_index, warn_of_numbers
 from connectors.columns.labels import Labels
+from connectors.columns.number_formats import LONGEST
 from connectors.columns.numbers import WAYS, NumberColumns
 from connectors.columns.roles import Roles
-from connectors.columns.spelling import LONGEST
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
@@ -47,7 +47,7 @@ class Events:
     bad
         Reasons for rejection, by row.
     skipped
-        Rows that are no events, such as deletes.
+        Rows that are not events, such as deletes.
     """
 
     features: Features

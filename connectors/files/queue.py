@@ -11,7 +11,7 @@ from functools import cache
 
 from connectors.addresses import printable
 from connectors.errors import ConnectorError
-from connectors.files.lists import ORDERS, ListedFile, find_files, is_several, natural_key
+from connectors.files.listing import ORDERS, ListedFile, find_files, is_several, natural_key
 from connectors.notices import Notice, Notices
 from connectors.options import Options
 from connectors.registry import connector_of

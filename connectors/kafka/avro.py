@@ -56,11 +56,11 @@ def import_avro() -> Any:
 
 
 def load_avro_schema(name: str, path: str) -> dict[str, Any]:
-    """Load the schema of a record from a file; raise ConnectorError if it is none."""
+    """Load the schema of a record from a file; raise OptionError if it is not one."""
     avro = import_avro()
     try:
         schema = avro.schema.load_schema(path)
-    except Exception as error:  # of many types, for files that are no schema
+    except Exception as error:  # of many types, for files without a valid schema
         raise OptionError(name, "schema", f"is {path}: {type(error).__name__}: {error}", "schema") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise OptionError(name, "schema", f"is {path}, which is not the schema of a record", "schema")

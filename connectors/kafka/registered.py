@@ -98,7 +98,7 @@ class RegistryValues(JsonValues):
             raise ValueError(f"schema id {number}: {error}") from error
 
     def _reader(self, number: int, schema: Schema) -> Read | str:
-        """Return the function that parses values of a schema, or why there is none."""
+        """Return the function that parses values of a schema, or an error."""
         if schema.kind == "JSON":
             return self._json
         if schema.kind not in ("AVRO", "PROTOBUF"):
@@ -111,6 +111,6 @@ class RegistryValues(JsonValues):
             if is_protobuf:
                 return protobuf_reader(schema)
             parsed = parse_avro(schema.text, dict(schema.references))
-        except Exception as error:  # of many types, most mean that the text is no schema
+        except Exception as error:  # of many types, most mean that the text is not a schema
             return f"the registry has no valid schema: {type(error).__name__}: {error}"
         return lambda value: read_avro(value, parsed, self._reader_schema)

@@ -260,7 +260,7 @@ class KafkaSink(Sink):
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def check_replaced(self) -> None:
-        """Raise ConnectorError if the topic takes no dead letters, which have no keys."""
+        """Raise ConnectorError if dead letters, which have no keys, cannot be written."""
         if self.reject is None:
             self._check_keys([None])
 

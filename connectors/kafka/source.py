@@ -158,7 +158,7 @@ class KafkaSource(Source):
 
     @property
     def fraction(self) -> float | None:
-        """Fraction read of the records that existed at the start, None for a live stream."""
+        """Share of the initial records that were read; None for a live stream."""
         begin, end = self._offsets.begin, self._offsets.end
         if not self._options.until_end or not end:
             return None

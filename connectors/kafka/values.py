@@ -58,7 +58,7 @@ class ValueFormat(ABC):
         return self._columns.notices
 
     def skip_tombstones(self, n: int) -> bool:
-        """Count tombstones that are no errors; return False if they are."""
+        """Count tombstones and return True; return False if they are errors."""
         return False
 
     def prepare(self, values: Sequence[bytes]) -> bool:
@@ -134,7 +134,7 @@ class JsonValues(ValueFormat):
         return self._json(self._body(value), "" if self._prefix else frame_hint(value))
 
     def _json(self, value: bytes, hint: str = "") -> dict[str, Any]:
-        """Parse an object. Raise ValueError with a hint if it is none."""
+        """Parse an object. Raise ValueError with a hint for anything else."""
         row = self._format.objects.one(str(value, "utf-8"))
         if isinstance(row, ValueError):
             raise ValueError(f"{row}{hint}")

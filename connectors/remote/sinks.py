@@ -28,7 +28,7 @@ def check_options(url: str, options: Options) -> None:
     Raises
     ------
     ConnectorError
-        If the URL is that of a web server, or such an option is given.
+        For the URL of a web server, or one of these options.
     """
     if url.partition("://")[0].lower() in WEB:
         what = "results cannot be written to a web server: use a local file or an object store"

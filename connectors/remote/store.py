@@ -38,7 +38,7 @@ _REFUSED = re.compile(
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it.
 
-    Credentials are those of the environment, as in fsspec.
+    Credentials come from the environment, as in fsspec.
 
     Raises
     ------

@@ -42,7 +42,7 @@ _PAGE_BYTES = str(1 << 22)
 def connect(url: str, options: Options, *, autocommit: bool = True) -> Any:
     """Connect to a Postgres database.
 
-    Options are those of libpq, which also reads ``~/.pgpass`` and ``PGPASSWORD``.
+    Options are passed to libpq, which also reads ``~/.pgpass`` and ``PGPASSWORD``.
 
     Raises
     ------

@@ -87,7 +87,7 @@ class SqliteSource(SqlSource):
         try:
             with self._working():
                 about = self._connection.execute(f"SELECT * FROM {self._base} LIMIT 0").description
-                if self._cursor:  # which may be `rowid`, although it is no column
+                if self._cursor:  # which may be `rowid`, although it is not a column
                     self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
             columns = SqliteColumns(self.name, [name for name, *_ in about], roles)
             self._warn_of_sorts(columns)

@@ -125,7 +125,7 @@ class TextFormat(ABC):
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """Convert lines of UTF-8 with newlines; None if `records` must parse them.
 
-        The events equal those of `records` and `events`, many times faster.
+        The result equals `records` and `events`, many times faster.
 
         Parameters
         ----------

@@ -24,15 +24,15 @@ from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.labels import Labels
 from connectors.columns.nested import Flattening
+from connectors.columns.number_formats import LONGEST
 from connectors.columns.roles import Roles
-from connectors.columns.spelling import LONGEST
 from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import JsonLines
 from connectors.text.formats import SAMPLE, Records, TextFormat, line_records
-from connectors.text.objects import JsonObjects
+from connectors.text.json_objects import JsonObjects
 from connectors.text.source import TextSource
 
 _NUMBERS = frozenset({int, float, NoneType})
@@ -285,7 +285,7 @@ class JsonColumns(TextColumns):
             for row in rows:
                 if row.get(name) in texts:
                     del row[name]
-        for name, kind in (dict.fromkeys(self.numbers.spelled, "number") | self._convert).items():
+        for name, kind in (dict.fromkeys(self.numbers.formatted, "number") | self._convert).items():
             for i, row in enumerate(rows):
                 self._convert_one(row, name, kind, i, bad)
         return rows
@@ -297,8 +297,8 @@ class JsonColumns(TextColumns):
                 del row[name]
             elif kind == "number" and row.get(name) in self._roles.missing_numbers:
                 del row[name]
-            elif name in row and name in self.numbers.spelled and isinstance(row[name], str):
-                row[name] = self.numbers.spelled[name][row[name]]
+            elif name in row and name in self.numbers.formatted and isinstance(row[name], str):
+                row[name] = self.numbers.formatted[name][row[name]]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
         except (KeyError, TypeError, ValueError) as error:

@@ -81,10 +81,7 @@ class LineReader:
         del self._lines[:n]
 
     def decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
-        """Decode the next lines; return texts without newlines, and reasons by line.
-
-        The reasons are those of damaged lines.
-        """
+        """Decode lines; return texts without newlines, and errors by line number."""
         bad: dict[int, str] = {}
         try:
             texts = b"".join(lines).decode().removesuffix("\n").split("\n")

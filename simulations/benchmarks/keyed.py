@@ -25,7 +25,7 @@ from simulations.harness import Benchmark, Case, key_of
 from simulations.storage import Rows
 from simulations.tables import Column, Table, of, pick, slashed
 from streamsvm import CPMClassifier, StreamSVMClassifier
-from streamsvm.keyed import KeyedClassifier, LiveKeys
+from streamsvm.keyed import KeyCache, KeyedClassifier
 from streamsvm.online.base import OnlineClassifier
 
 Keyed = tuple[list[dict[str, Any]], list[Any]]
@@ -121,14 +121,14 @@ def compare(stream: str, parent: str) -> Rows:
         KeyedClassifier(CPMClassifier(), prior_model=one, prior_model_learns=True),
     )
     states: tuple[dict[Any, bytes], ...] = {}, {}
-    live = [LiveKeys(k, s.get, s.__setitem__) for k, s in zip((alone, keyed), states, strict=True)]
+    caches = [KeyCache(k, s.get, s.__setitem__) for k, s in zip((alone, keyed), states, strict=True)]
     met: Counter[Any] = Counter()
     right = {n: np.zeros(3) for n in UP_TO}
     shares: Counter[int] = Counter()
     for event, key in zip(events, keys, strict=True):
         event["key"] = f"key {key}"
         x = {name: value for name, value in event.items() if name != "label"}
-        predicted = [one.predict_one(x), *(each.step(key, [event])[0]["prediction"] for each in live)]
+        predicted = [one.predict_one(x), *(each.step(key, [event])[0]["prediction"] for each in caches)]
         met[key] += 1
         n = next(n for n in UP_TO if met[key] <= n)
         right[n] += [label is not None and label == event["label"] for label in predicted]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.adjusting import Setting
 from streamsvm.budgeted import expansion, maintenance, merging
 from streamsvm.budgeted import vectors as support
 from streamsvm.budgeted.support import mark_touched
@@ -14,6 +13,7 @@ from streamsvm.core.state import State
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
+from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
 from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import ParameterTypeError, check_choice, check_number
@@ -43,7 +43,7 @@ def check_heads(heads: Any) -> None:
 class BudgetedMemory(base.OnlineClassifier):
     """Base of `BSGDClassifier`: its state and settings."""
 
-    budget, learning_rate, l2 = Setting(), Setting(), Setting()
+    budget, learning_rate, l2 = MutableParameter(), MutableParameter(), MutableParameter()
     gamma: float | None
     loss: str
     heads: tuple[tuple[str, float | None], ...] | None

@@ -230,16 +230,16 @@ def _figures(started: list[Worker]) -> Iterator[Metric]:
     if not started:
         return
     worker = started[0]
-    figures, live = worker.handler, worker.live
+    figures, cache = worker.handler, worker.cache
     yield Metric("counter", "events", "Events predicted by this worker.", figures.events)
     yield Metric("counter", "judged", "Labelled events with a prediction.", figures.judged)
     yield Metric("counter", "right", "Correct predictions.", figures.right)
     yield Metric("counter", "rejected", "Rejected events.", figures.rejected)
     yield Metric("gauge", "recent_accuracy", "Accuracy over the last 1,000 events.", figures.recent_accuracy)
     yield Metric("counter", "model_seconds", "Seconds spent in the models.", figures.seconds)
-    yield Metric("gauge", "live_keys", "Keys whose models are in memory.", len(live))
-    yield Metric("counter", "states", "States of keys written.", live.saved)
-    yield Metric("counter", "state_bytes", "Bytes of written states.", live.saved_bytes)
+    yield Metric("gauge", "cached_keys", "Keys whose models are in memory.", len(cache))
+    yield Metric("counter", "states", "States of keys written.", cache.saved)
+    yield Metric("counter", "state_bytes", "Bytes of written states.", cache.saved_bytes)
     if worker.keyed.join is not None:
         yield Metric("counter", "late", "Events and labels, by outcome.", dict(worker.keyed.counts), ("what",))
     yield Metric("gauge", "lag", "Events that the run lags behind, by partition.", worker.lag(), ("partition",))

@@ -159,5 +159,5 @@ class Alarms:
         counts, (n_labels, first) = arrays["counts"], arrays["numbers"].tolist()
         good = counts.shape == (2, 2 * _STEPS) and np.isfinite(counts).all() and (counts >= 0.0).all()
         if not good or n_labels < 0 or not 0 <= first <= _STEPS:
-            raise ArchiveError("alarms of a precision with counts that are none")
+            raise ArchiveError("invalid counts of alarms at a precision")
         (self._counts, self._fresh), self._n_labels, self._first = counts.copy(), n_labels, first

@@ -51,7 +51,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ModelSummary:
     """Summary of a model at a point in time.
 
     Parameters
@@ -99,13 +99,13 @@ class Changes:
         """
 
     @abstractmethod
-    def moment(self) -> Moment:
+    def summary(self) -> ModelSummary:
         """Return a summary of the model for a later call of `changes`.
 
         It has a few numbers for each feature and class.
         """
 
-    def changes(self, since: Moment | Changes) -> list[str]:
+    def changes(self, since: ModelSummary | Changes) -> list[str]:
         """Describe what changed since an earlier point in time.
 
         Reported are:
@@ -119,7 +119,7 @@ class Changes:
         Parameters
         ----------
         since
-            The result of `moment` at that time, or an earlier version of the classifier, such as a saved one.
+            The result of `summary` at that time, or an earlier version of the classifier, such as a saved one.
 
         Returns
         -------
@@ -137,13 +137,13 @@ class Changes:
         >>> model = CPMClassifier()
         >>> for i in range(200):
         ...     model.learn_one({"size": float(i % 10), "weight": float(i % 3)}, "odd" if i % 2 else "even")
-        >>> then = model.moment()
+        >>> then = model.summary()
         >>> for i in range(200):
         ...     model.learn_one({"size": float(i % 10) + 5.0, "weight": float(i % 3)}, "odd" if i % 2 else "even")
         >>> model.changes(since=then)
         ['size is higher: 9.5 on average, was 4.5']
         """
-        then, now = since.moment() if isinstance(since, Changes) else since, self.moment()
+        then, now = since.summary() if isinstance(since, Changes) else since, self.summary()
         if then.events > now.events:
             raise ParameterError(
                 "since", f"is after {then.events:,} events, but only {now.events:,} have been learned so far"
@@ -240,7 +240,7 @@ def _moved_share(
     return abs(new - old), f"{shown(feature(name))} is in {new:.0%} of events since, was in {old:.0%}"
 
 
-def _moved_classes(then: Moment, now: Moment) -> list[str]:
+def _moved_classes(then: ModelSummary, now: ModelSummary) -> list[str]:
     found = new_classes([label for label in now.classes if label not in then.classes]) if then.classes else []
     is_share = sum(now.classes.values()) <= 1.0 + 1e-9
     since = {label: n - (0.0 if is_share else then.classes.get(label, 0.0)) for label, n in now.classes.items()}

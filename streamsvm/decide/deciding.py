@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
 from streamsvm.features.tables import like
@@ -22,10 +21,11 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
 from streamsvm.models.codec import nested, part_of
 from streamsvm.models.saved import LOADABLE, Archived, from_state, state_of
+from streamsvm.mutation import MutableWrapper
 from streamsvm.parameters import ParameterTypeError
 
 
-class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
+class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
     """Wrapper that predicts the label of minimum expected cost.
 
     The wrapped classifier must predict probabilities.
@@ -245,7 +245,7 @@ class DecidingClassifier(AdjustableWrapper, Archived, base.Classifier):
     ) -> Any:
         """Decide on each row, then learn it, with a classifier of this package.
 
-        The result equals that of a loop of `predict_one` and `learn_one`.
+        The result equals a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------

@@ -14,7 +14,6 @@ from river import base
 
 from connectors.events import LateLabels
 from connectors.notices import Notices
-from streamsvm.adjusting import AdjustableWrapper
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
 from streamsvm.decide.deciding import check_model, decider_of
 from streamsvm.decide.decisions import Decisions
@@ -30,6 +29,7 @@ from streamsvm.features.rows import Ints
 from streamsvm.features.values import names_of_times, notice_of_times, refuse_rows, unusable_rows, with_times
 from streamsvm.labels import as_label, check_label
 from streamsvm.locks import Lock, locked
+from streamsvm.mutation import MutableWrapper
 from streamsvm.parameters import ParameterError, check_number
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _Found(NamedTuple):
     shares_by_label: dict[Any, float]
 
 
-class DelayedClassifier(AdjustableWrapper, PredictsSets, base.Classifier):
+class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
     """Wrapper for late labels: predict now, learn when the label arrives.
 
     Events and labels are joined by key. Training uses the features stored at prediction time, so `learn_one` needs only

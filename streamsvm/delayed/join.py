@@ -20,7 +20,7 @@ from streamsvm.delayed.rows import OWN, Packed, in_order, stacked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN, NOW
 from streamsvm.delayed.store import Store
-from streamsvm.delayed.turns import Turns
+from streamsvm.delayed.timeline import Timeline
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.values import encoding_error
 
@@ -259,45 +259,45 @@ class Join:
     ) -> tuple[Answer, Matches]:
         """Predict and learn as the journal says; return predictions and matches."""
         store = self.store
-        turns = Turns(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
-        new = np.flatnonzero(turns.slots >= 0)
-        store.keep_objects(turns.slots[new], new, rows)
+        timeline = Timeline(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
+        new = np.flatnonzero(timeline.slots >= 0)
+        store.keep_objects(timeline.slots[new], new, rows)
         values = [self.on_timeout, None, *store.labels]
-        given = self._model_rows(events, turns, values)
+        given = self._model_rows(events, timeline, values)
         answer = self.model.run(given)
         codes, scores = answer.codes[given.predicted], answer.scores[given.predicted]
-        store.put(turns.slots[new], codes[new], scores[new], events.origins[new])
+        store.put(timeline.slots[new], codes[new], scores[new], events.origins[new])
         probas = None if answer.probas is None else answer.probas[given.predicted]
-        kept, stored, weights, decided = self._decide(turns, probas, [values[i] for i in turns.labels.tolist()])
-        joined = self._joined(turns, values, stored, weights)
+        kept, stored, weights, decided = self._decide(timeline, probas, [values[i] for i in timeline.labels.tolist()])
+        joined = self._joined(timeline, values, stored, weights)
         if self.with_keys:
-            joined.keys = self._keys(turns, keys, late_keys, is_event)
-        which = new[store.holds(turns.slots[new])]
+            joined.keys = self._keys(timeline, keys, late_keys, is_event)
+        which = new[store.holds(timeline.slots[new])]
         memories = given.memories[: len(events)].view(np.float64)
-        store.add(turns.slots[which], which, rows, keys, np.column_stack([kept, memories]))
+        store.add(timeline.slots[which], which, rows, keys, np.column_stack([kept, memories]))
         self._free(journal)
-        return Answer(codes, scores, probas, turns.slots, decided), joined
+        return Answer(codes, scores, probas, timeline.slots, decided), joined
 
-    def _model_rows(self, events: Events, turns: Turns, values: Sequence[Any]) -> ModelRows:
+    def _model_rows(self, events: Events, timeline: Timeline, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, stored ones to learn."""
-        store, n, old, size = self.store, len(events), turns.old, self._size
-        rows, labels, memory_rows = turns.rows, turns.label + 2, turns.source + 1
+        store, n, old, size = self.store, len(events), timeline.old, self._size
+        rows, labels, memory_rows = timeline.rows, timeline.label + 2, timeline.source + 1
         if self.learn:  # a label directly after its event is learned in the row of the event
-            labels[turns.fused - 1], memory_rows[turns.fused - 1] = labels[turns.fused], 0
+            labels[timeline.fused - 1], memory_rows[timeline.fused - 1] = labels[timeline.fused], 0
         memories = np.zeros((n + len(old), size), np.int64)
         memories[n:] = store.part(old, "memory", size)[0].view(np.int64).reshape(len(old), size)
         features = stacked(events.features, n, store.rows(old), len(old))
         return ModelRows(
-            in_order(features, turns.source[rows]),
+            in_order(features, timeline.source[rows]),
             CategoricalColumn(labels[rows], values),
-            turns.is_event[rows],
-            np.concatenate([events.times, store.records(old)["time"]])[turns.source[rows]],
+            timeline.is_event[rows],
+            np.concatenate([events.times, store.records(old)["time"]])[timeline.source[rows]],
             memories,
             memory_rows[rows],
         )
 
     def _decide(
-        self, turns: Turns, probas: Floats | None, labels: list[Any]
+        self, timeline: Timeline, probas: Floats | None, labels: list[Any]
     ) -> tuple[Floats, list[Floats], Floats, Decided]:
         """Decide about events, updating with labels in order of matching.
 
@@ -312,10 +312,10 @@ class Join:
         decided : Decided
             Decisions about the events.
         """
-        n, m, source = len(turns.slots), len(turns.matches), turns.source[turns.matches]
+        n, m, source = len(timeline.slots), len(timeline.matches), timeline.source[timeline.matches]
         if probas is None:
             return np.zeros((n, 0)), [], np.ones(m), Decided()
-        words, lengths = self.store.part(turns.old, "probas", self._size)
+        words, lengths = self.store.part(timeline.old, "probas", self._size)
         held = [np.zeros(0)] * n + np.split(words, np.cumsum(lengths))  # by source; the last one is empty, for -1
         weights, decided, k = np.ones(m), Decided(), probas.shape[1]
         if self.decisions:
@@ -324,8 +324,8 @@ class Join:
             rows[:n, :k] = probas
             rows[n:] = self.decisions.unpacked([held[i] for i in source.tolist()], len(classes))[0]
             rows[n + np.flatnonzero(is_new)] = rows[source[is_new]]
-            order = np.argsort(np.concatenate([np.flatnonzero(turns.is_event), turns.matches]))
-            followed = np.concatenate([np.zeros(n, np.bool_), (turns.kind[turns.matches] != LATE) & self.learn])
+            order = np.argsort(np.concatenate([np.flatnonzero(timeline.is_event), timeline.matches]))
+            followed = np.concatenate([np.zeros(n, np.bool_), (timeline.kind[timeline.matches] != LATE) & self.learn])
             in_turn = CategoricalColumn(order, [*[None] * n, *labels])
             found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, followed[order]), classes)
             found = found.part(np.argsort(order))
@@ -334,29 +334,31 @@ class Join:
         held[:n] = kept = self.decisions.packed(probas, decided)
         return kept, [held[i] for i in source.tolist()], weights, decided
 
-    def _joined(self, turns: Turns, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
+    def _joined(self, timeline: Timeline, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
         """Return the matches, without keys."""
-        at, records = turns.matches, self.store.records(turns.slot[turns.matches])
-        outcomes = np.array([_OUTCOME_OF[kind] for kind in turns.kind[at].tolist()], np.int64)
+        at, records = timeline.matches, self.store.records(timeline.slot[timeline.matches])
+        outcomes = np.array([_OUTCOME_OF[kind] for kind in timeline.kind[at].tolist()], np.int64)
         return Matches(
-            CategoricalColumn(turns.labels, values),
+            CategoricalColumn(timeline.labels, values),
             records["code"].astype(np.int64),
             records["score"],
             [],
             records["origin"],
             records["time"].astype(np.int64),
-            turns.lag[at],
+            timeline.lag[at],
             CategoricalColumn(outcomes, OUTCOMES),
             stored,
             weights,
         )
 
     def _keys(
-        self, turns: Turns, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
+        self, timeline: Timeline, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
     ) -> list[str]:
         """Return the keys of the matches."""
-        n, n_before, old = len(keys), np.cumsum(is_event), self.store.keys(turns.old)
-        places = zip(turns.position[turns.matches].tolist(), turns.source[turns.matches].tolist(), strict=True)
+        n, n_before, old = len(keys), np.cumsum(is_event), self.store.keys(timeline.old)
+        places = zip(
+            timeline.position[timeline.matches].tolist(), timeline.source[timeline.matches].tolist(), strict=True
+        )
         return [
             late_keys[at - n_before[at]] if i < 0 else keys[i].decode("utf-8", "surrogatepass") if i < n else old[i - n]
             for at, i in places

@@ -116,7 +116,7 @@ class OwnModel:
 class RowModel:
     """Adapter of any other River classifier, one event at a time.
 
-    The prediction is that of `predict_one`. The score is its probability, NaN if unknown.
+    The prediction is the result of `predict_one`. The score is its probability, NaN if unknown.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SingleRow:
     """Batch of one row, predicted or learned by one compiled call.
 
-    The results are those of `run_batch`.
+    Results are the same as with `run_batch`.
 
     Parameters
     ----------

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed.contents import Contents
 from streamsvm.delayed.digests import ENTRY_POINTS
 from streamsvm.delayed.rows import OBJECT, padded
 from streamsvm.delayed.segments import Segment
+from streamsvm.delayed.slot_contents import SlotContents
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
@@ -50,7 +50,7 @@ class TooSmall(ValueError):
         self.size = size
 
 
-class Store(Contents):
+class Store(SlotContents):
     """Pending events, and labels whose events have not arrived.
 
     Parameters

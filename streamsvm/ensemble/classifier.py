@@ -12,9 +12,9 @@ from streamsvm.budgeted.support import nearest_vectors
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.composition import Composition, delegating
 from streamsvm.ensemble.members import check_members
 from streamsvm.ensemble.memory import EFFORTS, Ensemble
-from streamsvm.ensemble.parts import Parts, with_parts
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import nested, part_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Effort = Literal["low", "normal", "high"]
 
 
-@with_parts
+@delegating
 class StreamSVMClassifier(Ensemble):
     """Ensemble of kernel machines, linear models and trees for drifting streams.
 
@@ -125,7 +125,7 @@ class StreamSVMClassifier(Ensemble):
 
     _kernels: ClassVar[ModuleType] = kernels
 
-    _parts: Parts | None = None
+    _composition: Composition | None = None
 
     def __init__(
         self,
@@ -166,22 +166,22 @@ class StreamSVMClassifier(Ensemble):
             self._reset()
         else:
             learner = type(self)(**self._get_params() | dict.fromkeys(("refit", "cost", "class_weight", "abstain")))
-            self._hold(Parts.around(learner, refit, (cost, class_weight, abstain)))
+            self._hold(Composition.around(learner, refit, (cost, class_weight, abstain)))
 
-    def _hold(self, parts: Parts) -> None:
+    def _hold(self, parts: Composition) -> None:
         """Delegate to parts from now on, with the methods of the parts."""
-        self._parts, self.__dict__["_lock"] = parts, Lock()
+        self._composition, self.__dict__["_lock"] = parts, Lock()
         self.__dict__.update(parts.methods())
 
     @property
     def is_composed(self) -> bool:
-        return self._parts is not None
+        return self._composition is not None
 
     def change_setting(self, name: str, value: Any) -> None:
-        if self._parts is None:
+        if self._composition is None:
             super().change_setting(name, value)
         else:
-            setattr(self._parts.learner, name, value)
+            setattr(self._composition.learner, name, value)
             self.__dict__[name] = value
 
     @classmethod
@@ -241,18 +241,18 @@ class StreamSVMClassifier(Ensemble):
     @property
     def decider(self) -> DecidingClassifier | None:
         """Part that makes decisions by costs, or None."""
-        return None if self._parts is None else self._parts.decider
+        return None if self._composition is None else self._composition.decider
 
     @property
     def _refitter(self) -> Any:
-        return None if self._parts is None else self._parts.refitter
+        return None if self._composition is None else self._composition.refitter
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        if self._parts is None:
+        if self._composition is None:
             return super().state()
-        return nested({"parts": state_of(self._parts.top)}, {"class": type(self).__name__})
+        return nested({"parts": state_of(self._composition.top)}, {"class": type(self).__name__})
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -261,7 +261,7 @@ class StreamSVMClassifier(Ensemble):
             if self.is_composed:
                 raise ArchiveError("a classifier with `refit` or costs, whose parts are missing")
             return self
-        parts = Parts(from_state(*part_of((header, arrays), "parts")))
+        parts = Composition(from_state(*part_of((header, arrays), "parts")))
         if type(parts.learner) is not cls or parts.learner.is_composed:
             raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a {cls.__name__}")
         self = object.__new__(cls)
@@ -270,17 +270,17 @@ class StreamSVMClassifier(Ensemble):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._parts is None:
+        if self._composition is None:
             return super().__getstate__()
         # Bound methods of the parts are not copied: the copy binds the methods of its own parts.
-        return {**self._get_params(), "_parts": self._parts.top}
+        return {**self._get_params(), "_composition": self._composition.top}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "_parts" not in state:
+        if "_composition" not in state:
             super().__setstate__(state)
             return
-        self.__dict__.update({name: value for name, value in state.items() if name != "_parts"})
-        self._hold(Parts(state["_parts"]))
+        self.__dict__.update({name: value for name, value in state.items() if name != "_composition"})
+        self._hold(Composition(state["_composition"]))
 
     # Inspection --------------------------------------------------------------------------------------------------
 

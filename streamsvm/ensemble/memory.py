@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.adjusting import Setting
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
@@ -19,6 +18,7 @@ from streamsvm.ensemble.members import KERNEL_COLUMNS, MEMBERS, Member, members_
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
 from streamsvm.models import ArchiveError
+from streamsvm.mutation import MutableParameter
 from streamsvm.online import base
 from streamsvm.online.batch import MINIBATCH, one_event
 from streamsvm.online.calibration import GAIN_WINDOW, MEMORY, new_calibration
@@ -42,7 +42,7 @@ EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
 class Ensemble(base.OnlineClassifier):
     """Base class with the state of an ensemble and of its members."""
 
-    budget, vote_window = Setting(), Setting()
+    budget, vote_window = MutableParameter(), MutableParameter()
     effort: str
     members: tuple[str, ...] | None
     label_autocorrelation: bool

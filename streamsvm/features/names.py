@@ -14,12 +14,12 @@ import numpy as np
 from connectors.columns.cells import shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
+from streamsvm.features.string_features import StringFeatures, conversion
 from streamsvm.features.tables import names_with_values
-from streamsvm.features.texts import Texts, conversion
 from streamsvm.labels import twin_of
 
 if TYPE_CHECKING:
-    from streamsvm.features.known import KnownFeatures
+    from streamsvm.features.known_features import KnownFeatures
 
 _SHOWN = 5
 # Number of consecutive events without a known feature that raises a warning.
@@ -138,7 +138,7 @@ class Mismatches:
         Names or width of the rows compared last.
     """
 
-    def __init__(self, columns: KnownFeatures, texts: Texts, issued: Notices, log: logging.Logger) -> None:
+    def __init__(self, columns: KnownFeatures, texts: StringFeatures, issued: Notices, log: logging.Logger) -> None:
         self._columns, self._texts, self._issued, self._log = columns, texts, issued, log
         self.width: int | None = None
         self.accepted: Any = None
@@ -148,7 +148,7 @@ class Mismatches:
         self._n_asked: dict[Hashable, int] = {}
         self._other_kinds: dict[Hashable, Notice] = {}
 
-    def copy(self, columns: KnownFeatures, texts: Texts) -> Mismatches:
+    def copy(self, columns: KnownFeatures, texts: StringFeatures) -> Mismatches:
         """Return a copy for copies of the learned features."""
         twin = copy(self)
         twin._columns, twin._texts = columns, texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.keyed.classifier import KeyedClassifier, LiveKeys
-from streamsvm.keyed.sections import KeyStateError
+from streamsvm.keyed.classifier import KeyCache, KeyedClassifier
+from streamsvm.keyed.key_state import KeyStateError
 
-__all__ = ["KeyStateError", "KeyedClassifier", "LiveKeys"]
+__all__ = ["KeyCache", "KeyStateError", "KeyedClassifier"]

@@ -13,9 +13,9 @@ import orjson
 from connectors.columns.roles import check_times
 from connectors.columns.times import SingleTimes
 from streamsvm.keyed.key_events import Key, KeyEvents
+from streamsvm.keyed.key_state import unseal
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.prior import prior_model_of
-from streamsvm.keyed.sections import unseal
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_number
 
@@ -240,7 +240,7 @@ class KeyedClassifier(KeyEvents):
         newest: int | None = orjson.loads(unseal(state)[-1].partition(b"\n")[0])[1]
         return newest
 
-    def moment(self, event: Mapping[Any, Any]) -> int:
+    def event_time(self, event: Mapping[Any, Any]) -> int:
         """Return the time of an event in milliseconds since 1970.
 
         Parameters
@@ -282,7 +282,7 @@ def _milliseconds(name: str, value: timedelta | float | None) -> int | None:
     return round(seconds * 1000)
 
 
-class LiveKeys:
+class KeyCache:
     """LRU cache of unpacked keys, to avoid unpacking and packing for every event.
 
     Parameters
@@ -293,19 +293,19 @@ class LiveKeys:
         Function that returns the state of a key, None if there is none.
     save
         Function that stores the state of a key.
-    max_live
+    max_keys
         Maximum number of keys in the cache. If there are more, the least recently used key is saved and removed.
 
     Examples
     --------
     >>> from streamsvm import CPMClassifier
     >>> store = {}
-    >>> live = LiveKeys(KeyedClassifier(CPMClassifier()), store.get, store.__setitem__, max_live=2)
+    >>> cache = KeyCache(KeyedClassifier(CPMClassifier()), store.get, store.__setitem__, max_keys=2)
     >>> for i in range(40):
     ...     for customer in "abc":
-    ...         answers = live.step(customer, [{"amount": float(i % 2), "label": i % 2}])
-    >>> live.flush()
-    >>> sorted(store), live.step("b", [{"amount": 1.0}])[0]["prediction"]
+    ...         answers = cache.step(customer, [{"amount": float(i % 2), "label": i % 2}])
+    >>> cache.flush()
+    >>> sorted(store), cache.step("b", [{"amount": 1.0}])[0]["prediction"]
     (['a', 'b', 'c'], 1)
     """
 
@@ -314,11 +314,11 @@ class LiveKeys:
         keyed: KeyedClassifier,
         load: Callable[[Any], bytes | None],
         save: Callable[[Any, bytes], None],
-        max_live: int = 10_000,
+        max_keys: int = 10_000,
     ) -> None:
-        check_number("max_live", max_live, 1, whole=True)
+        check_number("max_keys", max_keys, 1, whole=True)
         self.keyed = keyed
-        self.max_live = max_live
+        self.max_keys = max_keys
         self._load, self._save = load, save
         self._keys: OrderedDict[Hashable, Key] = OrderedDict()
         self._changed: dict[Hashable, Key] = {}
@@ -375,7 +375,7 @@ class LiveKeys:
 
     def _fetch(self, key: Hashable) -> Key:
         """Load a key, after removing the least recently used one if the cache is full."""
-        while len(self._keys) >= self.max_live:
+        while len(self._keys) >= self.max_keys:
             oldest, found = next(iter(self._keys.items()))
             if oldest in self._changed:
                 self._save(oldest, self.keyed.pack(found))

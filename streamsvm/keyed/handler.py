@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Imported first, because it hides deprecation warnings of the engine's dependencies.
-from streamsvm.keyed.quix import Live
+from streamsvm.keyed.quix import ModelCache
 
 # isort: split
 import orjson
@@ -163,10 +163,10 @@ class Stream:
         except ValueError:
             return b""
 
-    def moment(self, value: bytes | None, keyed: KeyedClassifier, timestamp: int) -> int:
+    def event_time(self, value: bytes | None, keyed: KeyedClassifier, timestamp: int) -> int:
         """Return the time of an event in ms, or that of its record if the event has none."""
         try:
-            return keyed.moment(self.event(value))
+            return keyed.event_time(self.event(value))
         except (ValueError, KeyError):
             return timestamp
 
@@ -178,7 +178,7 @@ class Handler:
     ----------
     stream
         The topics.
-    keyed, live
+    keyed, cache
         The classifier, and the cache of its keys.
     send
         Function that writes a record, given its topic, value, key and the partition of its event.
@@ -198,11 +198,11 @@ class Handler:
         self,
         stream: Stream,
         keyed: KeyedClassifier,
-        live: Live,
+        cache: ModelCache,
         send: Callable[[str, bytes, bytes | None, int], None],
         largest: Mapping[str, int],
     ) -> None:
-        self._stream, self._keyed, self._live, self._send, self._largest = stream, keyed, live, send, largest
+        self._stream, self._keyed, self._cache, self._send, self._largest = stream, keyed, cache, send, largest
         self.events = self.labelled = self.judged = self.right = self.rejected = 0
         self.seconds = 0.0
         self._recent: deque[bool] = deque(maxlen=_RECENT)
@@ -233,7 +233,7 @@ class Handler:
         if keyed.time == RECORD_TIME:
             event[RECORD_TIME] = timestamp
         began = working_time()
-        answer = self._live.step(name, event, state)
+        answer = self._cache.step(name, event, state)
         now = working_time()
         self.seconds += now - began
         if now >= self._log_at:

@@ -11,10 +11,10 @@ import orjson
 
 from connectors.columns.times import SingleTimes
 from streamsvm.delayed.keys import key_text
+from streamsvm.keyed.key_state import KeyStateError, seal, unseal
 from streamsvm.keyed.packing import KeyModel, Packer
+from streamsvm.keyed.pending import Entry, PendingEntries
 from streamsvm.keyed.prior import PriorModel, PriorVote
-from streamsvm.keyed.sections import KeyStateError, seal, unseal
-from streamsvm.keyed.waiting import Entry, Waiting
 from streamsvm.labels import is_label
 from streamsvm.models.archive import CORRUPT_ERRORS, encode_label
 
@@ -29,7 +29,7 @@ class Key:
         The learner of the key.
     vote
         The vote of the learner and the prior model.
-    waiting
+    pending
         Events and labels that wait for each other.
     newest
         The newest event time, in milliseconds; None if unknown.
@@ -37,14 +37,14 @@ class Key:
 
     model: KeyModel
     vote: PriorVote
-    waiting: Waiting
+    pending: PendingEntries
     newest: int | None = None
 
 
 class KeyEvents:
     """Base class that processes events of unpacked keys.
 
-    The settings are those of a `KeyedClassifier`.
+    The attributes are settings of a `KeyedClassifier`.
     """
 
     label: str
@@ -70,14 +70,14 @@ class KeyEvents:
             The state of a key, as for `step`.
         """
         if state is None:
-            return Key(self._packer.blank(), PriorVote(), Waiting(self.max_pending, self._label_timeout_ms))
+            return Key(self._packer.blank(), PriorVote(), PendingEntries(self.max_pending, self._label_timeout_ms))
         *learned, rest = unseal(state)
         model = self._packer.unpack(learned)
         try:
             head, *lines = rest.split(b"\n")
             vote, newest = orjson.loads(head)
-            waiting = Waiting(self.max_pending, self._label_timeout_ms, lines)
-            return Key(model, PriorVote(*vote), waiting, None if newest is None else int(newest))
+            pending = PendingEntries(self.max_pending, self._label_timeout_ms, lines)
+            return Key(model, PriorVote(*vote), pending, None if newest is None else int(newest))
         except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a key: {error}") from error
 
@@ -117,7 +117,7 @@ class KeyEvents:
             The key, which remains usable.
         """
         head = orjson.dumps([key.vote.weights, key.newest])
-        return seal([*self._packer.pack(key.model), b"\n".join([head, *key.waiting.lines])])
+        return seal([*self._packer.pack(key.model), b"\n".join([head, *key.pending.lines])])
 
     def release(self, key: Key) -> None:
         """Release a key; changes since the last `pack` are lost.
@@ -145,8 +145,8 @@ class KeyEvents:
 
     def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
         """Process a record with a join value: an event, or a delayed label."""
-        self.counts["expired"] += key.waiting.expire(key.newest)
-        found = key.waiting.find(join)
+        self.counts["expired"] += key.pending.expire(key.newest)
+        found = key.pending.find(join)
         if is_label(label) and (found is not None or not x):
             self._take_label(key, join, found, label, answer)
             return
@@ -156,7 +156,7 @@ class KeyEvents:
         if found is None:
             self._store(key, join, Entry(answer["prediction"], answer["score"], x))
         elif found.x is None:
-            key.waiting.remove(join)
+            key.pending.remove(join)
             self._learn(key, x, found.label)
         else:
             self.counts["duplicates"] += 1
@@ -169,12 +169,12 @@ class KeyEvents:
         if found is None:
             self._store(key, join, Entry(label))
         elif found.x is not None:
-            key.waiting.remove(join)
+            key.pending.remove(join)
             answer["prediction"], answer["score"] = found.label, found.score
             self._learn(key, found.x, label, late=True)
 
     def _store(self, key: Key, join: str, entry: Entry) -> None:
-        self.counts["dropped"] += key.waiting.add(join, entry, key.newest)
+        self.counts["dropped"] += key.pending.add(join, entry, key.newest)
 
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
         """Combined probabilities of the prior model and the key's own model."""
@@ -205,5 +205,5 @@ class KeyEvents:
             self.counts["forgotten"] += 1
             self._packer.release(key.model)
             fresh = self.unpack(None)
-            key.model, key.vote, key.waiting = fresh.model, fresh.vote, fresh.waiting
+            key.model, key.vote, key.pending = fresh.model, fresh.vote, fresh.pending
         key.newest = moment if key.newest is None else max(key.newest, moment)

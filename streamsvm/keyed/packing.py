@@ -24,8 +24,8 @@ from typing import Any
 
 from connectors.notices import Notices
 from streamsvm.core.state import State
-from streamsvm.features.known import logger
-from streamsvm.keyed.sections import KeyStateError
+from streamsvm.features.known_features import logger
+from streamsvm.keyed.key_state import KeyStateError
 from streamsvm.keyed.snapshots import Snapshots
 from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.online.base import OnlineClassifier

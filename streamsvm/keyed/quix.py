@@ -2,8 +2,8 @@
 
 Quix Streams reads partitions of Kafka topics as a consumer group. It stores the state of each key in RocksDB and in a
 changelog topic, and commits state, results and offsets in one transaction. A `KeyedClassifier` is a stateful function:
-``sdf.apply(KeyedClassifier(model), stateful=True)`` reads and writes the state of a key for every event. With `live`,
-a state is read at the first event of its key after a checkpoint, and written at the next checkpoint.
+``sdf.apply(KeyedClassifier(model), stateful=True)`` reads and writes the state of a key for every event. With
+`apply_keyed`, a state is read at the first event of its key after a checkpoint, and written at the next checkpoint.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from datetime import timedelta
 from typing import Any
 
-from streamsvm.keyed.classifier import STATE, KeyedClassifier, LiveKeys
-from streamsvm.keyed.closing import bound_calls
+from streamsvm.keyed.classifier import STATE, KeyCache, KeyedClassifier
+from streamsvm.keyed.consumer_timeouts import bound_calls
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
     try:
@@ -33,7 +33,7 @@ with warnings.catch_warnings(record=True):  # deprecation warnings of the engine
     from quixstreams.sinks import BaseSink
     from quixstreams.state.rocksdb import RocksDBOptions
 
-MAX_LIVE = 10_000
+MAX_KEYS = 10_000
 """Maximum number of cached keys, and of events between checkpoints."""
 
 TRANSACTION_S = 20.0
@@ -57,7 +57,7 @@ _DEFAULTS: dict[str, Any] = {
     "processing_guarantee": "exactly-once",
     "auto_offset_reset": "earliest",
     "commit_interval": 1.0,
-    "commit_every": MAX_LIVE,
+    "commit_every": MAX_KEYS,
     "consumer_poll_timeout": 0.1,
     "rocksdb_options": RocksDBOptions(**_ROCKSDB),
 }
@@ -308,7 +308,7 @@ def _ends(client: AdminClient, queries: Mapping[TopicPartition, OffsetSpec], lev
     return {tp: future.result().offset for tp, future in found.items()}
 
 
-class Live(BaseSink):
+class ModelCache(BaseSink):
     """Cache of the models of keys that the next checkpoint of the engine writes.
 
     It is a sink only because the engine flushes sinks before it writes the state at a checkpoint. By default, the cache
@@ -320,7 +320,7 @@ class Live(BaseSink):
     ----------
     keyed
         The classifier.
-    max_live
+    max_keys
         Maximum number of cached keys.
     lasting
         Whether keys stay in the cache after a checkpoint.
@@ -332,12 +332,12 @@ class Live(BaseSink):
         moved.
     """
 
-    def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
+    def __init__(self, keyed: KeyedClassifier, max_keys: int = MAX_KEYS, lasting: bool = False) -> None:
         super().__init__(on_client_connect_success=lambda: None)
         self._lasting = lasting and keyed.key_ttl is None
         idle = keyed.key_ttl
         self._ttl = None if idle is None else _KEPT * (idle if isinstance(idle, timedelta) else timedelta(seconds=idle))
-        self._keys = LiveKeys(keyed, self._load, self._save, max_live)
+        self._keys = KeyCache(keyed, self._load, self._save, max_keys)
         self._states: dict[Hashable, State[Any, Any]] = {}
         self.moved: Callable[[int, Hashable, bytes | None], bytes | None] | None = None
         self.saved = self.saved_bytes = 0
@@ -389,11 +389,11 @@ class Live(BaseSink):
         """Do nothing; the sink receives no records."""
 
 
-def live(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_live: int = MAX_LIVE) -> StreamingDataFrame:
+def apply_keyed(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_keys: int = MAX_KEYS) -> StreamingDataFrame:
     """Predict and learn each event of a stream with the model of its key.
 
-    The results are those of ``sdf.apply(keyed, stateful=True)``, but the state of a key is read and written only once
-    per checkpoint.
+    Results are the same as with ``sdf.apply(keyed, stateful=True)``, but the state of a key is read and written only
+    once per checkpoint.
 
     Parameters
     ----------
@@ -401,7 +401,7 @@ def live(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_live: int = MAX
         The stream, with keyed messages.
     keyed
         The classifier.
-    max_live
+    max_keys
         Maximum number of cached keys; the least recently used ones are written earlier.
 
     Returns
@@ -409,6 +409,6 @@ def live(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_live: int = MAX
     StreamingDataFrame
         The stream of answers.
     """
-    cache = Live(keyed, max_live)
+    cache = ModelCache(keyed, max_keys)
     sdf.processing_context.sink_manager.register(cache)
     return sdf.apply(cache, stateful=True, metadata=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 # Imported first, because it hides deprecation warnings of the engine's dependencies.
-from streamsvm.keyed.quix import LARGEST_BYTES, Application, Live
+from streamsvm.keyed.quix import LARGEST_BYTES, Application, ModelCache
 
 # isort: split
 from confluent_kafka import KafkaError, KafkaException
@@ -20,8 +20,8 @@ from connectors.errors import ConnectorError, UnreachableError
 from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, event_time, with_origin
-from streamsvm.keyed.moved import Drained, MovedStates
-from streamsvm.keyed.sections import KeyStateError
+from streamsvm.keyed.key_state import KeyStateError
+from streamsvm.keyed.new_partitions import MovedStates, PausedPartitions
 from streamsvm.keyed.topics import (
     ANSWER_S,
     Ending,
@@ -60,7 +60,7 @@ class Worker:
     ----------
     handler
         Processes the records, and counts them.
-    live
+    cache
         The cache of keys.
 
     Raises
@@ -79,16 +79,16 @@ class Worker:
         shared = {"--field": stream.field, "--label": keyed.label, "--join": keyed.join}
         check_settings(app, keyed.settings | shared)
         app.before_enlarging.append(self._write_growth)
-        self.live = Live(keyed, lasting=True)
+        self.cache = ModelCache(keyed, lasting=True)
         settings = topic_settings(app, [name for name in (stream.out, stream.rejected) if name is not None])
         check_letters(stream.rejected, settings)
-        self.handler = Handler(stream, keyed, self.live, self._send, largest_records(settings))
-        app.when_gone.append(self.live.drop)
+        self.handler = Handler(stream, keyed, self.cache, self._send, largest_records(settings))
+        app.when_gone.append(self.cache.drop)
         sdf = self._sdf(app)
         self._read = [topic.name for topic in sdf.topics]
         self._sources = list(dict.fromkeys((stream.topic, *self._read)))
         self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
-        sdf.processing_context.sink_manager.register(self.live)
+        sdf.processing_context.sink_manager.register(self.cache)
         sdf.apply(self.handler.take, stateful=True, metadata=True)
         self._growths = read_growths(app)
 
@@ -99,7 +99,7 @@ class Worker:
         timed: dict[str, Any] = {}
         if self.keyed.key_ttl is not None and self.keyed.time != RECORD_TIME:
             # The engine removes inactive keys by this time.
-            timed["timestamp_extractor"] = lambda value, _, timestamp, __: stream.moment(value, self.keyed, timestamp)
+            timed["timestamp_extractor"] = lambda value, _, time, __: stream.event_time(value, self.keyed, time)
         sdf = app.dataframe(app.topic(stream.topic, **raw, **timed))
         if stream.labels is not None:
             return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
@@ -145,8 +145,11 @@ class Worker:
             return
         [changelog] = self.app.topics.changelog_topics_list
         path = Path(self.app.config.state_dir, f"{self.app.config.consumer_group}.moved.sqlite")
-        with MovedStates(self.app, changelog.name, path, self._growths) as moved, Drained(self.app, moved) as drained:
-            self.live.moved, self.app.first_paused = moved.find, drained.first_paused
+        with (
+            MovedStates(self.app, changelog.name, path, self._growths) as moved,
+            PausedPartitions(self.app, moved) as paused,
+        ):
+            self.cache.moved, self.app.first_paused = moved.find, paused.first_paused
             yield
 
     def _reason(self, error: Exception) -> Exception:

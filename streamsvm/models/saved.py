@@ -174,7 +174,7 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         )
     if kind is None:
         known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
-        raise ArchiveError(f"holds {name!r}, which is none of {known}", "class")
+        raise ArchiveError(f"holds {name!r}, which is not one of {known}", "class")
     return kind.from_state(header, arrays)
 
 

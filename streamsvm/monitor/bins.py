@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
-from streamsvm.monitor.bounds import Counts, Floats
 from streamsvm.monitor.kernels import BLOCK, compiled
 from streamsvm.monitor.profile import (
     ABOVE,
@@ -31,6 +30,7 @@ from streamsvm.monitor.profile import (
     WIDTH,
     ColumnProfile,
 )
+from streamsvm.monitor.two_sample_tests import Counts, Floats
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Texts: TypeAlias = "NDArray[Any]"

@@ -22,7 +22,7 @@ from streamsvm.monitor.bins import (
     shape_of,
     with_reference,
 )
-from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.cells import join_cells
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import (
@@ -39,8 +39,8 @@ from streamsvm.monitor.profile import (
     Profile,
     RelationProfile,
 )
-from streamsvm.monitor.reading import join_cells
-from streamsvm.monitor.tally import Tally, window_sizes
+from streamsvm.monitor.two_sample_tests import Floats
+from streamsvm.monitor.window_counts import WindowCounts, window_sizes
 from streamsvm.names import shown
 
 logger = logging.getLogger("streamsvm")
@@ -73,11 +73,11 @@ class Columns:
         self.first: dict[int, list[tuple[Floats, Texts | None]]] = {}  # the first values of a reference
         self.first_from: dict[int, int] = {}  # and the block at which they begin
         self.previous = np.zeros(0)
-        self.tally = Tally(self.sizes, GROUPS)
+        self.tally = WindowCounts(self.sizes, GROUPS)
         self.watches = Watches()
         self.relations = np.zeros((0, 3), np.int64)  # rows of words, -1 for none
         self.relation_profiles: list[RelationProfile | None] = []
-        self.relation_tally = Tally(self.sizes, (0,))
+        self.relation_tally = WindowCounts(self.sizes, (0,))
         self.relation_watches = Watches()
         self.n_budgeted = 0  # columns among which the rate of false alarms is divided
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm, Hit
 from streamsvm.monitor.bins import summary
-from streamsvm.monitor.bounds import Floats, log_tail
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import (
     ABOVE,
@@ -25,7 +24,8 @@ from streamsvm.monitor.profile import (
     ColumnProfile,
     RelationProfile,
 )
-from streamsvm.monitor.tally import Closed
+from streamsvm.monitor.two_sample_tests import Floats, log_tail
+from streamsvm.monitor.window_counts import ClosedWindows
 
 if TYPE_CHECKING:
     from streamsvm.monitor.columns import Columns
@@ -39,7 +39,9 @@ _LEAST = 1e-300
 _RECENT = 1024  # events of the window that `states` describes
 
 
-def compare(columns: Columns, closed: Sequence[Closed], beyond: Sequence[NDArray[np.bool_]]) -> list[FeatureAlarm]:
+def compare(
+    columns: Columns, closed: Sequence[ClosedWindows], beyond: Sequence[NDArray[np.bool_]]
+) -> list[FeatureAlarm]:
     """Return the alarms of columns for windows that closed.
 
     Parameters
@@ -63,7 +65,7 @@ def compare(columns: Columns, closed: Sequence[Closed], beyond: Sequence[NDArray
     return [_alarm(columns, closed[hit.scale], beyond[hit.scale], hit) for hit in hits]
 
 
-def _confirm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], s: int, c: int) -> None:
+def _confirm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], s: int, c: int) -> None:
     """Remove deviations that only come from another share of missing values."""
     profile = columns.profiles[c]
     at = np.flatnonzero(beyond[:, :MISSING].any(axis=1))
@@ -87,7 +89,7 @@ def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Flo
     return log_tail(k / own, m / own, r / whole, n / whole)
 
 
-def _alarm(columns: Columns, windows: Closed, beyond: NDArray[np.bool_], hit: Hit) -> FeatureAlarm:
+def _alarm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], hit: Hit) -> FeatureAlarm:
     c, group = divmod(hit.watch, 3)
     profile, counts = columns.profiles[c], windows.counts[c, hit.window]
     assert profile is not None
@@ -127,7 +129,7 @@ def _evidence(log_p: float, n_tests: int) -> float:
 
 
 def compare_relations(
-    columns: Columns, closed: Sequence[Closed], deviates: Sequence[NDArray[np.bool_]]
+    columns: Columns, closed: Sequence[ClosedWindows], deviates: Sequence[NDArray[np.bool_]]
 ) -> list[FeatureAlarm]:
     """Return the alarms of relations of columns.
 
@@ -160,7 +162,7 @@ def compare_relations(
     return [_relation_alarm(columns, closed[hit.scale], hit) for hit in unexplained]
 
 
-def _relation_alarm(columns: Columns, windows: Closed, hit: Hit) -> FeatureAlarm:
+def _relation_alarm(columns: Columns, windows: ClosedWindows, hit: Hit) -> FeatureAlarm:
     profile, counts = columns.relation_profiles[hit.watch], windows.counts[hit.watch, hit.window]
     assert profile is not None
     n_events, end = windows.n_blocks * BLOCK, int(windows.ends[hit.window]) * BLOCK

@@ -16,12 +16,11 @@ from streamsvm.models.codec import State, nested, part_of
 from streamsvm.models.saved import Archived
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
 from streamsvm.monitor.bins import Texts
-from streamsvm.monitor.bounds import Floats
+from streamsvm.monitor.cells import Cells, Part, parts_of
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.comparison import changed_relations, states
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import Profile
-from streamsvm.monitor.reading import Cells, Part, parts_of
 from streamsvm.monitor.saving import (
     alarm_state,
     columns_state,
@@ -31,6 +30,7 @@ from streamsvm.monitor.saving import (
     restored_open,
 )
 from streamsvm.monitor.sliding import SlidingColumns
+from streamsvm.monitor.two_sample_tests import Floats
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
 
 MOST_ALARMS = 1000
@@ -180,7 +180,7 @@ class FeatureMonitor(Archived):
     def learn_many(self, X: Any) -> None:
         """Take events; `drift_detected` tells whether any of them raised an alarm.
 
-        Results equal those of `update` for each event.
+        Results equal calls of `update` for each event.
 
         Parameters
         ----------

@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, decode_label, encode_label, real, replacing, whole
-from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.kernels import BLOCK
-from streamsvm.monitor.tally import window_sizes
+from streamsvm.monitor.two_sample_tests import Floats
+from streamsvm.monitor.window_counts import window_sizes
 
 FORMAT, VERSION = "streamsvm profile", 2
 N_CUTS = 32

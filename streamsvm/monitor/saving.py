@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
 from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
+from streamsvm.monitor.cells import Cells, Part, join_cells
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import ColumnProfile, RelationProfile
-from streamsvm.monitor.reading import Cells, Part, join_cells
 from streamsvm.monitor.sliding import SlidingColumns
 
 _TABLES = ("tally", "watches", "relation_tally", "relation_watches")

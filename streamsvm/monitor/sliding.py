@@ -9,9 +9,9 @@ import numpy as np
 
 from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import Texts
-from streamsvm.monitor.bounds import Floats
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.kernels import BLOCK
+from streamsvm.monitor.two_sample_tests import Floats
 
 
 class SlidingColumns(Columns):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.decide.changes import Moment, Spread
+from streamsvm.decide.changes import ModelSummary, Spread
 from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats
 from streamsvm.locks import LearnerLock, locked
@@ -89,10 +89,10 @@ class OnlineClassifier(SavedLearner):
         """
         self._space.mismatches.check_names(X)
 
-    def moment(self) -> Moment:
+    def summary(self) -> ModelSummary:
         """Return a summary of features and classes, for `changes` to compare later."""
         leaders = self.leaders() if hasattr(self, "leaders") else []
-        return Moment(
+        return ModelSummary(
             self.n_events_learned,
             self.spreads(),
             dict(getattr(self, "relevance", {})),

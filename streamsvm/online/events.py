@@ -267,7 +267,7 @@ class EventLearner(LearnerMemory):
         return self._fast
 
     def load_event(self, x: Any) -> Floats | None:
-        """Make an event on the fast path the current row.
+        """Load an event as the current row, if it is on the fast path.
 
         Parameters
         ----------

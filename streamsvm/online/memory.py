@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from river import base
 
-from streamsvm.adjusting import Adjustable, Setting, check_mutable
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
@@ -23,6 +22,7 @@ from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.space import FeatureSpace
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import Archived
+from streamsvm.mutation import Mutable, MutableParameter, check_mutable
 from streamsvm.online import driver
 from streamsvm.online.classes import Classes
 from streamsvm.online.row_methods import RowMethods
@@ -31,7 +31,7 @@ from streamsvm.online.row_methods import RowMethods
 FIRST_ROOM = 4
 
 
-class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
+class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniBatchClassifier):
     """State of a learner with its columns and labels.
 
     A subclass defines `_new_state` and sets `_kernels` to its kernel module. `CODE` of that module names the entry
@@ -44,7 +44,7 @@ class LearnerMemory(RowMethods, Adjustable, Explains, Changes, Archived, base.Mi
     _first: FirstRows | None = None
 
     max_features: int
-    max_classes = Setting()
+    max_classes = MutableParameter()
     categories: tuple[Hashable, ...] | None
 
     _shares_space = False  # with other learners

@@ -159,7 +159,7 @@ class RowMethods(PredictsSets):
     ) -> tuple[Ints, Floats, Members | None]:
         """Predict and learn events; return classes, probabilities and sets.
 
-        Probabilities have no columns unless `proba` is true. The sets are those of the key `sets`.
+        Probabilities have no columns unless `proba` is true. `sets` is the key of the prediction sets.
         """
         n_proba = len(self.classes_) if proba or self._sets else 0
         codes, _, shares = self.run_rows(events, predict=predict, n_proba=n_proba)
@@ -296,7 +296,7 @@ class RowMethods(PredictsSets):
     ) -> Any:
         """Predict each row, then learn it.
 
-        The result equals that of a loop of `predict_one` and `learn_one`.
+        The result equals a loop of `predict_one` and `learn_one`.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ from streamsvm.decide.conformal import AllSets
 from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats
 from streamsvm.features.space import FeatureSpace
-from streamsvm.features.texts import Recurrence
+from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label

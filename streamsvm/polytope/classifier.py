@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.adjusting import Setting
 from streamsvm.core.state import State
 from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
+from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
 from streamsvm.online.saving import check_bounds
 from streamsvm.online.scaling import SCALINGS, balancing_units, new_rows, without_units
@@ -118,7 +118,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     _kernels: ClassVar[ModuleType] = kernels
 
-    l2, horizon = Setting(), Setting()
+    l2, horizon = MutableParameter(), MutableParameter()
     entropy = 0.5
     """Minimum entropy of the counts of a class's faces, relative to its maximum."""
     memory = 1_000

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.adjusting import Adjustable
 from streamsvm.core.precompile import prepare
-from streamsvm.decide.changes import Changes, Moment
+from streamsvm.decide.changes import Changes, ModelSummary
 from streamsvm.decide.conformal import AllSets
 from streamsvm.decide.reasons import Explains
 from streamsvm.ensemble.classifier import StreamSVMClassifier
@@ -24,6 +23,7 @@ from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import check_parts, nested, part_of
 from streamsvm.models.saved import LOADABLE, Archived
+from streamsvm.mutation import Mutable
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
@@ -41,7 +41,7 @@ _ENTRY_POINTS = [entry for module in (outliers, vote_kernels, frozen_models) for
 _PLAIN = ("max_members", "delay", "timeout", "seed")
 
 
-class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.MiniBatchClassifier):
+class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.MiniBatchClassifier):
     """Wrap an online learner and fit a batch solver to windows of the stream.
 
     Online learners follow drift. While a concept lasts, a solver that makes many passes over a window is more accurate.
@@ -175,12 +175,12 @@ class RefitClassifier(RefitRows, Adjustable, Explains, Changes, Archived, base.M
         rows += [{**other, "member": "refit", "head": f"{other['member'].number} {name}"} for other in others]
         return sorted(rows, key=lambda row: -row["weight"])
 
-    def moment(self) -> Moment:
+    def summary(self) -> ModelSummary:
         """Return the state of the learner and the leading member.
 
         The leading member is the learner or the model of a refit.
         """
-        found = self._model.moment()
+        found = self._model.summary()
         leader = self.leaders()[0]
         name = leader["member"] if leader["member"] != "refit" else f"refit {leader['head']}"
         return replace(found, leader=name if found.events else "")

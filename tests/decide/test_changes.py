@@ -54,11 +54,11 @@ def test_different_means_are_distinguished() -> None:
 def test_only_actual_changes_are_reported(make: Any) -> None:
     model = make()
     model.learn_many(*stream(1_500, late=False))
-    then = model.moment()
+    then = model.summary()
     model.learn_many(*stream(1_500, late=False, seed=1))
     of_votes = ("relevance", "leading", "autocorrelation")
     assert not [told for told in model.changes(then) if not any(word in told for word in of_votes)]
-    then = model.moment()
+    then = model.summary()
     model.learn_many(*stream(1_500, late=True, seed=2))
     told = model.changes(then)
     starts = ("level is higher: 2", "width varies more", "site = north is in 6", "site = south is in ")
@@ -74,12 +74,12 @@ def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any)
     loop, batch = make(), make()
     looped(loop, rows, labels)
     batch.test_then_train(rows, labels)
-    assert repr(loop.moment()) == repr(batch.moment())  # dataclasses with NaN are not equal since Python 3.13
+    assert repr(loop.summary()) == repr(batch.summary())  # dataclasses with NaN are not equal since Python 3.13
     loop.save(tmp_path / "then")
-    then = loop.moment()
+    then = loop.summary()
     looped(loop, *later)
     resumed = streamsvm.load(tmp_path / "then")
-    assert repr(resumed.moment()) == repr(then)
+    assert repr(resumed.summary()) == repr(then)
     resumed.learn_many(*later)
     told = loop.changes(then)
     assert told
@@ -94,7 +94,7 @@ def test_constants_do_not_vary_by_rounding(value: float) -> None:
     X, y = np.column_stack([signal, np.full(2_000, value)]), (signal > 0.0).tolist()
     model = CPMClassifier()
     model.learn_many(X[:1_000], y[:1_000])
-    then = model.moment()
+    then = model.summary()
     model.learn_many(X[1_000:], y[1_000:])
     assert model.changes(since=then) == []
 
@@ -102,7 +102,7 @@ def test_constants_do_not_vary_by_rounding(value: float) -> None:
 def test_few_events_tell_nothing() -> None:
     model = CPMClassifier()
     model.learn_many(*stream(100, late=False))
-    then = model.moment()
+    then = model.summary()
     model.learn_many(*stream(20, late=True, seed=1))
     assert [told for told in model.changes(then) if "new classes" not in told] == []
 
@@ -112,7 +112,7 @@ def test_a_leading_refit_is_reported() -> None:
     X = rng.normal(size=(3_000, 2))
     model = RefitClassifier(BSGDClassifier(budget=3), "newton", trigger=Every(500), delay=64)
     model.learn_many(X[:400], X[:400, 0] > X[:400, 1])
-    then = model.moment()
+    then = model.summary()
     assert then.leader == "BSGDClassifier"
     model.learn_many(X[400:], X[400:, 0] > X[400:, 1])
     assert any(

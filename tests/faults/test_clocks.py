@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.keyed import moved
+from streamsvm.keyed import new_partitions
 from streamsvm.keyed.topics import Growth
 from streamsvm.models.archive import read_archive
 from tests.faults.scenarios import SCENARIOS, Scenario
@@ -78,7 +78,7 @@ def test_moved_keys_are_found_at_any_time(ahead: float, tmp_path: Path) -> None:
     topic = Topic(tmp_path)
     topic.growth = Growth(2, {"events": [0, 0]}, time.time())
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(moved, "EACH_S", 0.0)
+        patch.setattr(new_partitions, "EACH_S", 0.0)
         patch.setattr(time, "time", lambda clock=time.time: clock() + ahead)
         copy = Copy(topic, tmp_path / "copy.sqlite", stack)
         topic.store({(0, b"key"): b"state"}, {0: 1})

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamsvm import BSGDClassifier, CPMClassifier
-from streamsvm.keyed import KeyedClassifier, moved
-from streamsvm.keyed.quix import Live
+from streamsvm.keyed import KeyedClassifier, new_partitions
+from streamsvm.keyed.quix import ModelCache
 from streamsvm.keyed.topics import Growth
 
 KEYS, WORKERS, PARTITIONS = st.integers(0, 3), st.integers(0, 1), st.integers(0, 3)
@@ -55,15 +55,15 @@ class Topic:
         for (partition, key), data in states.items():
             offset, processed = len(self.changelog), orjson.dumps({"events": offsets[partition] - 1})
             headers = [
-                (moved.CHANGELOG_CF_MESSAGE_HEADER, b"default"),
-                (moved.CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, processed),
+                (new_partitions.CHANGELOG_CF_MESSAGE_HEADER, b"default"),
+                (new_partitions.CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER, processed),
             ]
-            found = {"partition": partition, "offset": offset, "key": key + moved.SUFFIX, "value": data}
+            found = {"partition": partition, "offset": offset, "key": key + new_partitions.SUFFIX, "value": data}
             found |= {"headers": headers, "timestamp": (1, offset)}
             self.changelog.append(SimpleNamespace(**{name: lambda value=value: value for name, value in found.items()}))
 
 
-class Copy(moved.MovedStates):
+class Copy(new_partitions.MovedStates):
     """Copy of the states of moved keys, read from the changelog of a topic."""
 
     def __init__(self, topic: Topic, path: Path, stack: contextlib.ExitStack | None = None) -> None:
@@ -101,7 +101,7 @@ class Worker:
 
     def __init__(self, number: int, topic: Topic, keyed: KeyedClassifier, lasting: bool) -> None:
         self.number, self.topic = number, topic
-        self.live = Live(keyed, max_live=3, lasting=lasting)
+        self.cache = ModelCache(keyed, max_keys=3, lasting=lasting)
         self._copy: Copy | None = None
         self._has_seen_all = False
         self.grow()
@@ -110,7 +110,7 @@ class Worker:
         """Begin, with a copy of the states of moved keys if partitions were added."""
         if self.topic.growth is not None:
             self._copy = Copy(self.topic, self.topic.folder / f"{self.number}.sqlite")
-            self.live.moved = self._copy.find
+            self.cache.moved = self._copy.find
         self.begin()
 
     def begin(self) -> None:
@@ -131,7 +131,7 @@ class Worker:
         place = SimpleNamespace(partition=partition)
         for key, event in self.topic.events[partition][offset : offset + n]:
             with mock.patch("streamsvm.keyed.quix.message_context", return_value=place):
-                self.changes.answers[partition, offset] = self.live.step(
+                self.changes.answers[partition, offset] = self.cache.step(
                     key, event, self.changes.state((partition, key))
                 )
             offset += 1
@@ -139,14 +139,14 @@ class Worker:
 
     def commit(self) -> None:
         """Commit, unless another worker has a partition: then changes are discarded."""
-        self.live.flush()
+        self.cache.flush()
         if all(self.topic.owners[partition] == self.number for partition in self.partitions):
             self.topic.store(self.changes.states, self.changes.offsets)
             self.topic.answers |= self.changes.answers
             self.topic.offsets |= self.changes.offsets
             self.changes = Transaction(self.topic)
         else:
-            self.live.drop()
+            self.cache.drop()
             self.begin()
 
 
@@ -199,7 +199,7 @@ class KeyedMachine(RuleBasedStateMachine):
         self.topic.growth = Growth(2, {"events": ends}, time.time())
         self.topic.owners |= {2: 0, 3: 1}
         for worker in self.workers:
-            worker.live.drop()
+            worker.cache.drop()
             worker.grow()
 
     @rule(partition=PARTITIONS, to=WORKERS)
@@ -210,7 +210,7 @@ class KeyedMachine(RuleBasedStateMachine):
             worker.commit()
         self.topic.owners[partition] = to
         for worker in self.workers:
-            worker.live.drop()
+            worker.cache.drop()
             worker.begin()
 
     @rule(partition=PARTITIONS)
@@ -220,7 +220,7 @@ class KeyedMachine(RuleBasedStateMachine):
         heir = 1 - self.topic.owners[partition]
         self.workers[heir].commit()
         self.topic.owners[partition] = heir
-        self.workers[heir].live.drop()
+        self.workers[heir].cache.drop()
         self.workers[heir].begin()
 
     @invariant()

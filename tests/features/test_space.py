@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from connectors.events import SparseRows
 from streamsvm import CPMClassifier
-from streamsvm.features import known as encoding_of_events
+from streamsvm.features import known_features as encoding_of_events
 from streamsvm.features.rows import BadRows, EncodedRows
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.space import TABLED, FeatureSpace

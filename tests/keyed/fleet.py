@@ -136,13 +136,13 @@ def brief() -> None:
 
 def hurried() -> None:
     """Shorten the pauses and timeouts of a worker."""
-    from streamsvm.keyed import closing, quix
+    from streamsvm.keyed import consumer_timeouts, quix
 
     brief()
     quix.PRODUCER["transaction.timeout.ms"] = 4000
     quix.CONSUMER |= {"session.timeout.ms": 2500, "heartbeat.interval.ms": 300}
     quix.CONSUMER["topic.metadata.refresh.interval.ms"] = 300
-    closing.CLOSE_S = 3.0
+    consumer_timeouts.CLOSE_S = 3.0
 
 
 def dying() -> None:

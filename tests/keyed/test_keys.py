@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from river import linear_model
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.keyed import KeyedClassifier, KeyStateError, LiveKeys
-from streamsvm.keyed.sections import seal, unseal
+from streamsvm.keyed import KeyCache, KeyedClassifier, KeyStateError
+from streamsvm.keyed.key_state import seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import snapshot
@@ -48,8 +48,8 @@ def by_hand(model, events) -> list[dict[str, Any]]:
 
 
 @settings(max_examples=30)
-@given(model=st.sampled_from(MODELS), max_live=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
-def test_a_model_per_key_alone(model, max_live, doings):
+@given(model=st.sampled_from(MODELS), max_keys=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
+def test_a_model_per_key_alone(model, max_keys, doings):
     """Interleaved, flushed, evicted and dropped keys equal separate models.
 
     Dropped or unsaved events come again from the source, as with an engine.
@@ -64,25 +64,25 @@ def test_a_model_per_key_alone(model, max_live, doings):
         saved[key] = len(events[key])
         store[key] = data
 
-    live = LiveKeys(keyed, store.get, take, max_live)
+    cache = KeyCache(keyed, store.get, take, max_keys)
     for what, key, new in doings:
         if what == "step":
             answers, plain[key] = keyed.step(plain[key], new)
             events[key] += new
-            assert live.step(key, new) == answers
+            assert cache.step(key, new) == answers
         elif what == "flush":
-            live.flush()
+            cache.flush()
             assert all(store[k] == plain[k] for k in store)
         else:
             if what == "drop":
-                live.drop(lambda k, key=key: k == key)
+                cache.drop(lambda k, key=key: k == key)
                 lost = [key]
             else:
                 keyed = KeyedClassifier(model)
-                live, lost = LiveKeys(keyed, store.get, take, max_live), list("pqr")
+                cache, lost = KeyCache(keyed, store.get, take, max_keys), list("pqr")
             for k in lost:
-                live.step(k, events[k][saved[k] :])
-    live.flush()
+                cache.step(k, events[k][saved[k] :])
+    cache.flush()
     for key in "pqr":
         alone = by_hand(model.clone(), events[key])
         answers, state = KeyedClassifier(model).step(None, events[key])
@@ -155,11 +155,11 @@ def test_a_key_of_another_model_is_refused():
     with raises(KeyStateError, reason="settings", named="`n_faces`"):
         keyed.step(state, [])
     saved: dict[str, bytes] = {}
-    live = LiveKeys(keyed, {"c": state}.get, saved.__setitem__)
+    cache = KeyCache(keyed, {"c": state}.get, saved.__setitem__)
     with raises(KeyStateError, reason="settings", named="`n_faces`"):
-        live.step("c", [])
-    live.flush()
-    assert len(live) == len(saved) == 0
+        cache.step("c", [])
+    cache.flush()
+    assert len(cache) == len(saved) == 0
 
 
 def test_live_keys_are_bounded_and_saved_when_evicted():
@@ -171,16 +171,16 @@ def test_live_keys_are_bounded_and_saved_when_evicted():
         said.append(key)
         store[key] = data
 
-    live = LiveKeys(KeyedClassifier(CPMClassifier()), store.get, save, max_live=2)
+    cache = KeyCache(KeyedClassifier(CPMClassifier()), store.get, save, max_keys=2)
     for key in "abacb":
-        live.step(key, [{"x": 1.0, "label": 0}])
-        assert len(live) <= 2
+        cache.step(key, [{"x": 1.0, "label": 0}])
+        assert len(cache) <= 2
     assert said == ["b", "a"]
-    live.flush()
-    live.flush()
+    cache.flush()
+    cache.flush()
     assert sorted(said) == ["a", "b", "b", "c"]
-    with raises(ParameterError, parameter="max_live"):
-        LiveKeys(KeyedClassifier(CPMClassifier()), store.get, save, max_live=0)
+    with raises(ParameterError, parameter="max_keys"):
+        KeyCache(KeyedClassifier(CPMClassifier()), store.get, save, max_keys=0)
 
 
 def test_a_stateful_function_of_an_engine():
@@ -336,20 +336,20 @@ class Slow:
 @settings(max_examples=30)
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_are_learned_with_the_predicted_features(doings, most):
-    """Compare any order of records, with packed states and live keys."""
+    """Compare any order of records, with packed states and cached keys."""
     keyed = KeyedClassifier(
         CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=0.003, max_pending=most
     )
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
     store: dict[str, bytes] = {}
-    live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
+    cache = KeyCache(keyed, store.get, store.__setitem__, max_keys=2)
     slow = {key: Slow(3, most) for key in "pqr"}
     for key, record in doings:
         (answer,), states[key] = keyed.step(states[key], [record])
-        assert live.step(key, [record]) == [answer]
+        assert cache.step(key, [record]) == [answer]
         assert answer["prediction"] == slow[key].take(record)
         assert ("label" in answer) == ("label" in record)
-    live.flush()
+    cache.flush()
     for key, data in store.items():
         assert data == states[key]
         learner = (

@@ -10,8 +10,8 @@ import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyStateError, packing
+from streamsvm.keyed.key_state import VERSION, seal, unseal
 from streamsvm.keyed.packing import Packer
-from streamsvm.keyed.sections import VERSION, seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 

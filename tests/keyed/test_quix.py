@@ -34,7 +34,7 @@ from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
-from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
+from streamsvm.keyed.quix import MAX_KEYS, Application, ModelCache, apply_keyed
 from streamsvm.keyed.topics import Ending, check_letters, partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
@@ -345,10 +345,10 @@ def handler(monkeypatch):
     sent, place = [], SimpleNamespace(topic="events", partition=0, offset=0)
     monkeypatch.setattr("streamsvm.keyed.handler.message_context", lambda: place)
 
-    def make(live=None, **more):
+    def make(cache=None, **more):
         stream, keyed = Stream("events", FIELD, rejected="aside", **more), KeyedClassifier(CPMClassifier(), label=LABEL)
         send = lambda topic, value, key, partition: sent.append(json.loads(value) | {"key": key})  # noqa: E731
-        return Handler(stream, keyed, live or Live(keyed), send, {"aside": 1_000_000})
+        return Handler(stream, keyed, cache or ModelCache(keyed), send, {"aside": 1_000_000})
 
     return make, sent
 
@@ -371,9 +371,9 @@ def test_a_dead_letter_of_an_event_without_a_key_has_none(handler, key, repartit
 def test_nested_events_are_flattened(handler):
     make, sent = handler
     seen = []
-    live = SimpleNamespace(step=lambda _, event, __: seen.append(event) or {"prediction": "up", "score": 1.0})
+    cache = SimpleNamespace(step=lambda _, event, __: seen.append(event) or {"prediction": "up", "score": 1.0})
     flattening = Flattening(Options("events", {"flatten": 2}), (), (FIELD, LABEL), Notices())
-    taken = make(live, flattening=flattening)
+    taken = make(cache, flattening=flattening)
     for event in ({"a": {"b": 1.0, "c": [1]}, LABEL: "up"}, {"a": {"b": {"d": {}}}}):
         taken.take(json.dumps({FIELD: "c1"} | event).encode(), b"c1", 0, None, None)
     assert seen == [{"a.b": 1.0, "a.c.length": 1, LABEL: "up"}]
@@ -386,8 +386,8 @@ def test_key_and_time_may_be_nested():
     stream = Stream("events", "who.is", repartition=True, flattening=flattening)
     keyed = KeyedClassifier(CPMClassifier(), label=LABEL, time="at.ms", time_unit="ms", key_ttl=60)
     assert stream.key_of(b'{"who": {"is": 17}}') == b"17"
-    assert stream.moment(b'{"at": {"ms": 1500}}', keyed, 7) == 1500
-    assert stream.moment(b'{"at": 1500}', keyed, 7) == 7
+    assert stream.event_time(b'{"at": {"ms": 1500}}', keyed, 7) == 1500
+    assert stream.event_time(b'{"at": 1500}', keyed, 7) == 7
 
 
 @pytest.mark.parametrize("label", ["", LABEL])
@@ -459,14 +459,14 @@ def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp
     found = {}
     for name, step in {
         "each": lambda sdf: sdf.apply(keyed, stateful=True),
-        "live": lambda sdf: live(sdf, keyed, max_live=5),
+        "cached": lambda sdf: apply_keyed(sdf, keyed, max_keys=5),
     }.items():
         app = Application(broker, consumer_group=name, state_dir=tmp_path, loglevel=None)
         step(app.dataframe(app.topic(topics[0], key_deserializer="bytes")))
         answers = app.run(count=len(records), metadata=True)
         assert len(answers) == len(records)
         found[name] = states(broker, name)
-    assert found["live"] == found["each"] == Expected(records).states
+    assert found["cached"] == found["each"] == Expected(records).states
 
 
 def test_workers_go_through_tls_with_a_password(secured, broker, topics, tmp_path, run):
@@ -511,7 +511,7 @@ def test_memory_of_partitions_and_prefetched_events_is_bounded(tmp_path):
     assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # per partition
     assert options.block_cache_size == 64 * mib
     assert app.config.consumer_extra_config["queued.max.messages.kbytes"] == 16 * 1024
-    assert app.config.commit_every == MAX_LIVE == inspect.signature(Live).parameters["max_live"].default
+    assert app.config.commit_every == MAX_KEYS == inspect.signature(ModelCache).parameters["max_keys"].default
 
 
 @pytest.mark.parametrize("replaced", [SystemError, PartitionAssignmentError])

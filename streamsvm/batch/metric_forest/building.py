@@ -49,7 +49,7 @@ PARTS = 8
 LONGEST = 1e19
 
 
-class Grove:
+class Leaves:
     """Labels, ids, centroids and radii of the leaves of all trees."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -91,7 +91,7 @@ class Grove:
         }
 
 
-class Dealer:
+class RandomSplit:
     """Random split of incoming rows into parts of equal size.
 
     When incoming rows fill a share of the memory, they are shuffled and written to a temporary file in packets. At the
@@ -201,11 +201,11 @@ def build(
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
     rng = np.random.default_rng(random_state)
     try:
-        dealer = Dealer(work, memory, rng)
-        with closing(dealer):
+        split = RandomSplit(work, memory, rng)
+        with closing(split):
             for X, y in batches:
-                dealer.add(X, y)
-            index, n_leaves = _write_rows(work, dealer, Grove(rng), n_sample)
+                split.add(X, y)
+            index, n_leaves = _write_rows(work, split, Leaves(rng), n_sample)
             write_index(work, index, n_leaves, header)
         work.rename(path)
         sync_directory(path.parent)
@@ -213,24 +213,24 @@ def build(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
+def _write_rows(folder: Path, split: RandomSplit, leaves: Leaves, n_sample: int) -> tuple[Contents, int]:
     """Write the leaves of each tree, then a sample of all rows.
 
     Returns the index and the number of leaves.
     """
-    n, d = dealer.n, dealer.d
+    n, d = split.n, split.d
     if not n:
         raise ValueError("no rows to index")
-    waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE, index_type_of(d))
+    waiting, file = split.gather(), BlockFile(folder / ROWS_FILE, index_type_of(d))
     with closing(waiting), closing(file):
-        row_bytes = max(1.0, dealer.file.n_bytes / n)
+        row_bytes = max(1.0, split.file.n_bytes / n)
         leaf = math.ceil(max(LEAF_BYTES, CENTROIDS * 4 * d) / row_bytes)
-        n_sample = min(n, n_sample, max(1, int(n * dealer.memory / (PARTS * waiting.sizes_in_memory.sum()))))
-        sample = np.sort(grove.rng.choice(n, n_sample, replace=False))
+        n_sample = min(n, n_sample, max(1, int(n * split.memory / (PARTS * waiting.sizes_in_memory.sum()))))
+        sample = np.sort(leaves.rng.choice(n, n_sample, replace=False))
         sampled: list[Any] = []
         start = 0
-        for part in dealer.deal(waiting):
-            for X in grove.add(*part, leaf):
+        for part in split.deal(waiting):
+            for X in leaves.add(*part, leaf):
                 file.write(X, X.shape[0])
                 ends = np.searchsorted(sample, [start, start + X.shape[0]])
                 sampled.append(X[sample[slice(*ends)] - start])
@@ -238,8 +238,8 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
         n_leaves = file.n_blocks
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
-    arrays = grove.arrays() | file.table | {"sample": sample}
-    return Contents(list(dealer.numbers), d, file.n_bytes, arrays), n_leaves
+    arrays = leaves.arrays() | file.table | {"sample": sample}
+    return Contents(list(split.numbers), d, file.n_bytes, arrays), n_leaves
 
 
 def _checked(X: Any) -> Any:

@@ -15,7 +15,7 @@ _START = _HEAD.size + _LENGTHS.size
 
 
 class KeyStateError(ArchiveError):
-    """Error for bytes that are no state of a key of this model and version."""
+    """Error for bytes that are not a state of a key of this model and version."""
 
 
 def seal(sections: Sequence[bytes]) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.columns.spelling import SPELLINGS, Spelling
+from connectors.columns.number_formats import NUMBER_FORMATS, NumberFormat
 from connectors.errors import ConnectorError
 from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
@@ -239,12 +239,13 @@ def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
-def test_a_number_format_reads_its_own_numbers(spelling: Spelling) -> None:
+@pytest.mark.parametrize("number_format", NUMBER_FORMATS, ids=str)
+def test_a_number_format_reads_its_own_numbers(number_format: NumberFormat) -> None:
     for number in np.random.default_rng(0).normal(0.0, 1e5, 100):
-        written = f"{number:,.3f}".replace(",", "T").replace(".", spelling.decimal).replace("T", spelling.thousands)
-        assert spelling.reads(written)
-        assert float(spelling.plain(written)) == pytest.approx(number, abs=1e-3)
+        written = f"{number:,.3f}".replace(",", "T").replace(".", number_format.decimal)
+        written = written.replace("T", number_format.thousands)
+        assert number_format.reads(written)
+        assert float(number_format.plain(written)) == pytest.approx(number, abs=1e-3)
 
 
 TYPED = [

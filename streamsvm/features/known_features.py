@@ -18,8 +18,8 @@ from connectors.notices import Notice, Notices, grouped
 from streamsvm.features.names import Mismatches
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
+from streamsvm.features.string_features import Recurrence, StringFeatures
 from streamsvm.features.tables import getter_of
-from streamsvm.features.texts import Recurrence, Texts
 from streamsvm.features.values import (
     check_name,
     encoding_error,
@@ -88,7 +88,7 @@ class KnownFeatures:
         self.noticed: list[Notice] = []  # notices about the first rows
         self.issued = Notices(logger)  # shared with copies, so that each warning is issued once
         self.timed: dict[Hashable, None] = {}  # names of learned datetimes
-        self.texts = Texts(self, categories, self.issued)
+        self.texts = StringFeatures(self, categories, self.issued)
         self.mismatches = Mismatches(self, self.texts, self.issued, logger)
 
     def __len__(self) -> int:

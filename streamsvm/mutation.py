@@ -10,7 +10,7 @@ from river import base
 
 from streamsvm.parameters import ParameterError
 
-# Methods of River in place of those of scikit-learn.
+# River's methods, by scikit-learn's names.
 _INSTEAD = {
     "fit": ("learn_many", "learn_one"),
     "partial_fit": ("learn_many", "learn_one"),
@@ -20,7 +20,7 @@ _INSTEAD = {
 }
 
 
-class Adjustable:
+class Mutable:
     """Mixin for `clone(include_attributes=True)`, and `mutate` of running models."""
 
     if not TYPE_CHECKING:  # type checkers would accept any name
@@ -36,7 +36,7 @@ class Adjustable:
     def _mutable_attributes(self) -> set[str]:
         """Parameters that can change while the model runs."""
         kinds = type(self).__mro__
-        return {name for kind in kinds for name, held in vars(kind).items() if isinstance(held, Setting)}
+        return {name for kind in kinds for name, held in vars(kind).items() if isinstance(held, MutableParameter)}
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Return a model with the same parameters.
@@ -90,7 +90,7 @@ class Adjustable:
                 setattr(self, name, value)
 
 
-class Setting:
+class MutableParameter:
     """Descriptor of a parameter whose assignment changes the running model."""
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
@@ -124,7 +124,7 @@ def check_mutable(model: Any, name: str) -> None:
         )
 
 
-class AdjustableWrapper(Adjustable, base.Wrapper):  # type: ignore[type-arg]
+class MutableWrapper(Mutable, base.Wrapper):  # type: ignore[type-arg]
     """Mixin for a classifier that wraps another one, its parameter `model`."""
 
     model: base.Classifier

@@ -10,7 +10,7 @@ from dataclasses import replace
 from connectors.addresses import printable
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position
-from connectors.files.lists import ListedFile
+from connectors.files.listing import ListedFile
 from connectors.files.partitions import PartitionColumns
 from connectors.files.queue import FileQueue
 from connectors.notices import Notice, Notices
@@ -22,7 +22,7 @@ from connectors.streams import PrefetchSource
 LOOK_S, _LOOK_PAUSES = 1.0, 10.0
 
 
-class ManyFilesSource(PrefetchSource):
+class MultipleFilesSource(PrefetchSource):
     """Read the files of paths, globs and directories with the source of their format.
 
     The first file determines the types of columns. Columns of later files are matched by name. The origin of an event

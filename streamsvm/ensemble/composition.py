@@ -12,7 +12,7 @@ from streamsvm.models.saved import public
 _BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_train")
 _BY_VOTE = (
     *("predict_proba_one", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
-    *("label_sets", "explain_one", "moment", "spreads", "leaders", "nearest", "autocorrelation_effect"),
+    *("label_sets", "explain_one", "summary", "spreads", "leaders", "nearest", "autocorrelation_effect"),
     *("keep_categories", "check_names", "proba_array"),
 )
 _BY_LEARNER = ("memory_bytes",)
@@ -23,7 +23,7 @@ _PROPERTIES = {
 }
 
 
-class Parts:
+class Composition:
     """Parts of a classifier: `top` wraps `vote`, and `vote` wraps `learner`.
 
     Parameters
@@ -39,7 +39,7 @@ class Parts:
         self.refitter: Any = self.vote if hasattr(self.vote, "solver") else None
 
     @classmethod
-    def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Parts:
+    def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Composition:
         """Build the parts for the parameter `refit` and the costs around a learner."""
         found = learner
         if refit is not None:
@@ -77,23 +77,23 @@ class Parts:
 _Class = TypeVar("_Class", bound=type)
 
 
-def with_parts(cls: _Class) -> _Class:
+def delegating(cls: _Class) -> _Class:
     """Make the properties of a class delegate to the parts, if there are any."""
     for part, names in _PROPERTIES.items():
         for name in names:
             own = next(vars(kind)[name] for kind in cls.__mro__ if name in vars(kind))
-            setattr(cls, name, _asking(own, part, name))
+            setattr(cls, name, _delegated(own, part, name))
     return cls
 
 
-def _asking(own: property, part: str, name: str) -> property:
+def _delegated(own: property, part: str, name: str) -> property:
     def get(self: Any) -> Any:
-        return own.__get__(self) if self._parts is None else getattr(getattr(self._parts, part), name)
+        return own.__get__(self) if self._composition is None else getattr(getattr(self._composition, part), name)
 
     def put(self: Any, value: Any) -> None:
-        if self._parts is None:
+        if self._composition is None:
             own.__set__(self, value)
         else:
-            setattr(getattr(self._parts, part), name, value)
+            setattr(getattr(self._composition, part), name, value)
 
     return property(get, None if own.fset is None else put, doc=own.__doc__)

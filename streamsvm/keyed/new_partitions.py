@@ -227,7 +227,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             return db
 
 
-class Drained(Watch):
+class PausedPartitions(Watch):
     """Pauses new partitions until all events before their creation are processed.
 
     Otherwise a moved key would start there before it has learned its earlier events.

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.monitor.bounds import Counts, Floats, critical_counts
-from streamsvm.monitor.design import design_effects
+from streamsvm.monitor.design_effects import design_effects
 from streamsvm.monitor.kernels import BLOCK, RATIO
+from streamsvm.monitor.two_sample_tests import Counts, Floats, critical_counts
 
 _NEVER = 1 << 60
 
@@ -33,7 +33,7 @@ def window_sizes(n_events: int) -> list[int]:
 
 
 @dataclass(slots=True)
-class Closed:
+class ClosedWindows:
     """Windows of one scale that closed.
 
     Parameters
@@ -57,7 +57,7 @@ class Closed:
         return np.arange(self.first, self.first + self.step * self.counts.shape[1], self.step)
 
 
-class Closing(NamedTuple):
+class ClosingWindows(NamedTuple):
     """Windows that close with some blocks.
 
     Parameters
@@ -70,13 +70,13 @@ class Closing(NamedTuple):
         Whether any count exceeds its limits, those of windows that reach the reference included.
     """
 
-    windows: list[Closed]
+    windows: list[ClosedWindows]
     children: Counts
     last: Counts
     exceeds: bool
 
 
-class Tally:
+class WindowCounts:
     """Windows over rows of counts.
 
     Parameters
@@ -133,7 +133,7 @@ class Tally:
         self.n_windows[:, rows] = self.sums[:, rows] = self.squares[:, rows] = 0.0
         self.accept_all(rows)
 
-    def copy_rows(self, other: Tally, rows: Sequence[int]) -> None:
+    def copy_rows(self, other: WindowCounts, rows: Sequence[int]) -> None:
         """Copy rows of another tally of as many rows and blocks."""
         for name in self.arrays:
             array = getattr(self, name)
@@ -147,7 +147,7 @@ class Tally:
 
     # Windows ----------------------------------------------------------------------------------------------------------
 
-    def close(self, counts: Counts) -> Closing:
+    def close(self, counts: Counts) -> ClosingWindows:
         """Return the windows that close with these blocks; changes nothing.
 
         Parameters
@@ -155,7 +155,7 @@ class Tally:
         counts
             Counts of blocks, shape (n_new_blocks, n_rows, width).
         """
-        children, last, closed, exceeds = self.children.copy(), self.last.copy(), list[Closed](), False
+        children, last, closed, exceeds = self.children.copy(), self.last.copy(), list[ClosedWindows](), False
         windows = inputs = counts
         first, step, n_blocks = self.n_blocks + 1, 1, 1
         for s in range(len(self.sizes)):
@@ -164,7 +164,7 @@ class Tally:
                 windows = parts[:-3] + parts[1:-2]
                 windows += parts[2:-1] + parts[3:]
                 children[s - 1] = parts[-3:].swapaxes(0, 1)
-            closed.append(Closed(windows.swapaxes(0, 1), first, step, n_blocks))
+            closed.append(ClosedWindows(windows.swapaxes(0, 1), first, step, n_blocks))
             if len(windows):
                 last[s] = windows[-1]
                 exceeds = exceeds or bool((windows > self.high[s]).any() or (windows < self.low[s]).any())
@@ -172,9 +172,9 @@ class Tally:
             skipped = -first // step % (n_blocks // step)
             inputs = windows[skipped :: n_blocks // step]
             first, step, n_blocks = first + skipped * step, n_blocks, n_blocks * RATIO
-        return Closing(closed, children, last, exceeds)
+        return ClosingWindows(closed, children, last, exceeds)
 
-    def commit(self, closing: Closing) -> None:
+    def commit(self, closing: ClosingWindows) -> None:
         """Take windows of `close`: learn from those in a reference."""
         self.children, self.last = closing.children, closing.last
         start = self.n_blocks
@@ -232,7 +232,7 @@ class Tally:
             limits = critical_counts(size, counts, n, level, design[:, s], design[:, -1])
             self.low[s, rows], self.high[s, rows] = limits
 
-    def beyond(self, closing: Closing) -> list[NDArray[np.bool_]]:
+    def beyond(self, closing: ClosingWindows) -> list[NDArray[np.bool_]]:
         """Return which counts exceed limits, except in windows that reach the reference."""
         found = [np.zeros(windows.counts.shape, bool) for windows in closing.windows]
         for s, windows in enumerate(closing.windows if closing.exceeds else ()):

@@ -16,7 +16,7 @@ from streamsvm.delayed.slots import SlotTable
 from streamsvm.features.rows import Floats, Ints
 
 
-class Contents:
+class SlotContents:
     """Contents of slots.
 
     Parameters

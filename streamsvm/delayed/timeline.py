@@ -10,7 +10,7 @@ from streamsvm.delayed.store import Store
 from streamsvm.features.rows import Ints
 
 
-class Turns:
+class Timeline:
     """What happens in a step, in order.
 
     Attributes

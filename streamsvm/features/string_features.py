@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from connectors.columns.cells import is_missing, shown
-from connectors.columns.spelling import are_numbers, conversions
+from connectors.columns.number_formats import are_numbers, conversions
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
 from connectors.notices import Notice, Notices
 from streamsvm.features.values import name_key, text_of
 
 if TYPE_CHECKING:
-    from streamsvm.features.known import KnownFeatures
+    from streamsvm.features.known_features import KnownFeatures
 
 # A name is watched from its first string on. Categories may turn into identifiers, so it is watched again at this
 # number of columns and each time the number doubles.
@@ -51,7 +51,7 @@ class Recurrence:
             raise ValueError(f"a name of {n} columns is watched as no stream leaves it: {self}")
 
 
-class Texts:
+class StringFeatures:
     """Decision for each name whether its strings are categories or left out.
 
     Parameters
@@ -82,9 +82,9 @@ class Texts:
         self.watched: dict[Hashable, Recurrence] = {}
         self.closed: set[Hashable] = set()
 
-    def copy(self, columns: KnownFeatures) -> Texts:
+    def copy(self, columns: KnownFeatures) -> StringFeatures:
         """Return a copy for a copy of the columns."""
-        twin = Texts(columns, self._categories, self._issued)
+        twin = StringFeatures(columns, self._categories, self._issued)
         twin.left_out, twin.quoted, twin.closed = dict(self.left_out), dict(self.quoted), set(self.closed)
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         return twin

@@ -87,7 +87,7 @@ def test_the_class_has_all_methods_with_and_without_options(learned):
     assert learned.predict_set_one(x, coverage=0.9) <= {True, False}
     predicted, shares, members = learned.test_then_train(X, Y, proba=True, coverage=0.9)
     assert len(predicted) == len(shares) == len(members) == len(X)
-    before = learned.moment()
+    before = learned.summary()
     learned.learn_many(X + 9.0, Y)
     assert learned.changes(before)
     assert learned.nearest(x, n=2)

@@ -30,7 +30,7 @@ _MOST_BESIDE = 4
 
 
 @dataclass(frozen=True)
-class Spelling:
+class NumberFormat:
     """Number format of a column.
 
     Parameters
@@ -45,11 +45,11 @@ class Spelling:
 
     Examples
     --------
-    >>> Spelling(",", ".").plain("1.234,56")
+    >>> NumberFormat(",", ".").plain("1.234,56")
     '1234.56'
-    >>> Spelling(".", ",").plain("$1,234.50"), Spelling().plain("0xff"), Spelling().plain("5.1 %")
+    >>> NumberFormat(".", ",").plain("$1,234.50"), NumberFormat().plain("0xff"), NumberFormat().plain("5.1 %")
     ('1234.50', '255', '5.1')
-    >>> Spelling().plain("(12.5)")  # the accounting format of negative numbers
+    >>> NumberFormat().plain("(12.5)")  # the accounting format of negative numbers
     '-12.5'
     """
 
@@ -88,7 +88,7 @@ class Spelling:
 
         Examples
         --------
-        >>> Spelling(",", ".").expression(["1.234,5"]), Spelling(".", " ").expression(["1 234 %"])
+        >>> NumberFormat(",", ".").expression(["1.234,5"]), NumberFormat(".", " ").expression(["1 234 %"])
         ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
         """
         steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
@@ -119,7 +119,7 @@ def are_numbers(cells: Sequence[str]) -> bool:
         return False
     if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
         return False
-    return any(all(map(spelling.reads, cells)) for spelling in SPELLINGS)
+    return any(all(map(each.reads, cells)) for each in NUMBER_FORMATS)
 
 
 def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
@@ -139,7 +139,7 @@ def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
     >>> conversions("a", ["0,35", "2,5"])
     {"float(x.replace(',', '.'))": '--set decimal=,'}
     """
-    found = readings(cells, SPELLINGS)
+    found = readings(cells, NUMBER_FORMATS)
     return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
 
 
@@ -166,14 +166,14 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     )
 
 
-SPELLINGS = (
-    *(Spelling(), Spelling(","), Spelling(".", ","), Spelling(".", " "), Spelling(".", "'")),
-    *(Spelling(",", "."), Spelling(",", " ")),
+NUMBER_FORMATS = (
+    *(NumberFormat(), NumberFormat(","), NumberFormat(".", ","), NumberFormat(".", " "), NumberFormat(".", "'")),
+    *(NumberFormat(",", "."), NumberFormat(",", " ")),
 )
 """Number formats to try; the simplest come first."""
 
 
-def declared(source: str, decimal: str | None, thousands: str | None) -> Spelling | None:
+def declared(source: str, decimal: str | None, thousands: str | None) -> NumberFormat | None:
     """Return the number format declared by options, or None.
 
     Raises
@@ -189,10 +189,10 @@ def declared(source: str, decimal: str | None, thousands: str | None) -> Spellin
     if separator not in ("", *_NAMES) or separator == point:
         what = f"must be one of , . ' space, and not the decimal {point}, got {thousands!r}"
         raise OptionError(source, "thousands", what)
-    return Spelling(point, separator)
+    return NumberFormat(point, separator)
 
 
-def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
+def readings(cells: Sequence[str], tried: Sequence[NumberFormat]) -> list[NumberFormat]:
     """Return the formats that read the most cells of a column, one per meaning.
 
     Returns no format unless one reads nearly all cells.
@@ -207,15 +207,15 @@ def readings(cells: Sequence[str], tried: Sequence[Spelling]) -> list[Spelling]:
     if not (tried and cells and nearly_all(sum(map(bool, map(_DIGIT.search, cells))), cells)) or are_addresses(cells):
         return []
     different = Counter(cells)  # few in most categorical columns
-    counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
+    counts = {each: sum(n for cell, n in different.items() if each.reads(cell)) for each in tried}
     most = max(counts.values())
     if not nearly_all(most, cells):
         return []
-    found = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
-    spellings = list(found.values())[::-1]
+    found = {tuple(map(each.plain, cells)): each for each in reversed(tried) if counts[each] == most}
+    formats = list(found.values())[::-1]
     # Python's format is preferred if it reads cells without units: 1.234 is a decimal.
-    is_plain = spellings[:1] == [Spelling()] and not any(map(unit_of, cells))
-    return spellings[:1] if is_plain else spellings
+    is_plain = formats[:1] == [NumberFormat()] and not any(map(unit_of, cells))
+    return formats[:1] if is_plain else formats
 
 
 def nearly_all(n: int, cells: Sequence[str]) -> bool:
@@ -223,10 +223,10 @@ def nearly_all(n: int, cells: Sequence[str]) -> bool:
     return 10 * n >= 9 * len(cells)
 
 
-def with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
+def with_unit(number_format: NumberFormat, cells: Sequence[str]) -> NumberFormat | None:
     """Return the format with the unit of nearly all cells, None if there is none."""
-    units = dict.fromkeys(unit_of(cell) for cell in cells if spelling.reads(cell))
-    found = max((replace(spelling, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
+    units = dict.fromkeys(unit_of(cell) for cell in cells if number_format.reads(cell))
+    found = max((replace(number_format, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
     return found if nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
@@ -273,7 +273,7 @@ def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(present):
         return {}
     numbers = [cell for cell in present if cell not in texts]
-    read = max(([*filter(spelling.reads, numbers)] for spelling in SPELLINGS), key=len)
+    read = max(([*filter(each.reads, numbers)] for each in NUMBER_FORMATS), key=len)
     different = {*read}
     are_codes = len(different) < _LEAST_NUMBERS and all(is_number(x) and number_of(x).is_integer() for x in different)
     if are_codes or not nearly_all(len(read), numbers):
@@ -281,20 +281,20 @@ def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     return {text: n / len(present) for text, n in texts.items()}
 
 
-class SpelledNumbers(Memo):
+class FormattedNumbers(Memo):
     """Dictionary of numbers by text; raises `ValueError` for other texts.
 
     Parameters
     ----------
-    spelling
+    number_format
         Number format.
     """
 
-    def __init__(self, spelling: Spelling) -> None:
+    def __init__(self, number_format: NumberFormat) -> None:
         super().__init__(self._number)
-        self.spelling = spelling
+        self.number_format = number_format
 
     def _number(self, text: str) -> float:
-        if not self.spelling.reads(text):
+        if not self.number_format.reads(text):
             raise ValueError(text)
-        return float(self.spelling.plain(text))
+        return float(self.number_format.plain(text))

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     x: dict[str, Any] | None = None
 
 
-class Waiting:
+class PendingEntries:
     """Waiting events and labels by join value, the oldest first.
 
     An entry is stored as a line of its join value, time and content, separated by tabs. Its content is decoded when it
@@ -51,10 +51,10 @@ class Waiting:
 
     Examples
     --------
-    >>> waiting = Waiting(most=2)
-    >>> [waiting.add(f"order-{i}", Entry("honest", 0.9, {"amount": 10.0 * i}), None) for i in range(3)]
+    >>> pending = PendingEntries(most=2)
+    >>> [pending.add(f"order-{i}", Entry("honest", 0.9, {"amount": 10.0 * i}), None) for i in range(3)]
     [False, False, True]
-    >>> waiting.find("order-0"), waiting.find("order-2")
+    >>> pending.find("order-0"), pending.find("order-2")
     (None, Entry(label='honest', score=0.9, x={'amount': 20.0}))
     """
 
