@@ -17,7 +17,7 @@ from connectors.text.compression import ZIP_SUFFIX, uncompressed_name
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SinkSettings:
     """Settings of the run that a sink may need.
 
     Parameters
@@ -45,7 +45,7 @@ class Setting:
 
 
 OpenSource: TypeAlias = "Callable[[str, Options], Source]"
-OpenSink: TypeAlias = "Callable[[str, Options, Setting], Sink]"
+OpenSink: TypeAlias = "Callable[[str, Options, SinkSettings], Sink]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +351,6 @@ def open_sink(
         lines = ", ".join(each.name for each in file_formats() if each.piped or (each.sink and path != "-"))
         what = f"results cannot be written as {connector.name}; use one of {lines}"
         raise ConnectorError(f"{path}: {what}", "no sink")
-    setting = Setting(resume, fresh, source, beside, distinct, overwrite)
-    sink: Sink = opener(connector.sink)(path, given, setting)
+    settings = SinkSettings(resume, fresh, source, beside, distinct, overwrite)
+    sink: Sink = opener(connector.sink)(path, given, settings)
     return sink

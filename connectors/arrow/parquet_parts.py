@@ -12,10 +12,10 @@ from connectors.arrow.columns import import_arrow
 from connectors.arrow.parquet_sink import PART_ROWS, array_of, write_table
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.files import writing
+from connectors.outputs.files import convert_errors
 from connectors.outputs.parts import Part, PartsSink
 from connectors.outputs.results import HeldRows, flat_columns
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 
 
 class ParquetPartsSink(PartsSink):
@@ -26,17 +26,17 @@ class ParquetPartsSink(PartsSink):
 
     Parameters
     ----------
-    path, options, setting
+    path, options, settings
         As for `PartsSink`.
     """
 
     most_rows = PART_ROWS
 
-    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+    def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
         self._pa = import_arrow(path)
         self._rows: dict[str, HeldRows] = {}  # by part
         self._types: dict[str, str] = {}  # of the columns of finished parts
-        super().__init__(path, options, setting, ".parquet")
+        super().__init__(path, options, settings, ".parquet")
 
     def _measure(self, rows: Results) -> tuple[int, Any]:
         columns = flat_columns(rows)
@@ -58,7 +58,7 @@ class ParquetPartsSink(PartsSink):
         return self._pa.table({name: a if a.type != null else a.cast(self._pa.string()) for name, a in arrays.items()})
 
     def _sync(self, part: Part) -> None:
-        with writing(part.path):
+        with convert_errors(part.path):
             write_table(self._pa, self._table(part), part.unfinished)
         self._unsynced.add(os.path.dirname(part.path))  # a new file has replaced the one of the last flush
         part.durable = part.n_rows

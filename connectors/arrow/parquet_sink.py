@@ -9,9 +9,9 @@ from typing import Any
 from connectors.arrow.columns import import_arrow
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.files import FileSink, writing
+from connectors.outputs.files import FileSink, convert_errors
 from connectors.outputs.results import HeldRows, check_columns, flat_columns, sync_directory
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 from connectors.streams import Sink
 
 PART_ROWS = 1 << 17
@@ -57,11 +57,11 @@ class ParquetSink(FileSink):
     flushed at the same rows.
     """
 
-    def __init__(self, path: str, options: Options, setting: Setting) -> None:
-        super().__init__(path, options, setting)
+    def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
+        super().__init__(path, options, settings)
         self._pa = import_arrow(path)
         self._make_directory()
-        self._parts = self._durable = self._count() if setting.resume else 0
+        self._parts = self._durable = self._count() if settings.resume else 0
         self._schema = self._last_schema()
         self._columns: HeldRows | None = None
 
@@ -103,7 +103,7 @@ class ParquetSink(FileSink):
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
-        with writing(part):
+        with convert_errors(part):
             self._retype(table.schema)
             self._write_table(table, part)
         self._parts += 1
@@ -181,15 +181,15 @@ class ParquetSink(FileSink):
             self._made = False
 
 
-def open_parquet(path: str, options: Options, setting: Setting) -> Sink:
+def open_parquet(path: str, options: Options, settings: SinkSettings) -> Sink:
     """Open a directory of parts, local or in a store."""
     if "://" not in path:
         if options.has("rotate_bytes") or options.has("partition_by"):
             from connectors.arrow.parquet_parts import ParquetPartsSink
 
-            return ParquetPartsSink(path, options, setting)
-        return ParquetSink(path, options, setting)
+            return ParquetPartsSink(path, options, settings)
+        return ParquetSink(path, options, settings)
     from connectors.remote.sinks import RemoteParquetSink, check_options
 
     check_options(path, options)
-    return RemoteParquetSink(path, options, setting)
+    return RemoteParquetSink(path, options, settings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.errors import ConnectorError, OptionError, UnreachableError
-from connectors.kafka.failures import kinds, passes
+from connectors.kafka.failures import is_transient, kinds
 from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
 
@@ -175,7 +175,7 @@ def safe_name(servers: Sequence[str], topic: str) -> str:
 
 
 @contextlib.contextmanager
-def convert_errors(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
+def convert_errors(name: str, doing: str, may_pass: Callable[[BaseException], bool] = is_transient) -> Iterator[None]:
     """Convert client errors to ConnectorError, or UnreachableError if transient."""
     from kafka.errors import KafkaError
 

@@ -43,7 +43,7 @@ def kinds(error: BaseException) -> set[str]:
     return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
 
 
-def passes(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error is transient, such as an unavailable broker."""
     if isinstance(error, OSError):
         return isinstance(error, ConnectionError | TimeoutError) or error.errno in _NETWORK
@@ -52,9 +52,9 @@ def passes(error: BaseException) -> bool:
     return _all_are(error, PASSING)
 
 
-def passes_anew(error: BaseException) -> bool:
+def is_recoverable(error: BaseException) -> bool:
     """Return whether an error is transient, or is resolved by a new producer."""
-    return passes(error) or _GIVEN_UP in str(error) or _all_are(error, PASSING | RENEWED)
+    return is_transient(error) or _GIVEN_UP in str(error) or _all_are(error, PASSING | RENEWED)
 
 
 def _all_are(error: BaseException, some: set[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import ANSWER_S, Brokers, convert_errors, describe, logger
-from connectors.kafka.failures import passes
+from connectors.kafka.failures import is_transient
 from connectors.kafka.producer import BackgroundCall
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Lag:
                         raise kind(self._group)
                     return
                 except KafkaError as error:
-                    if not passes(error) or self._closed or time.monotonic() > deadline:
+                    if not is_transient(error) or self._closed or time.monotonic() > deadline:
                         raise
                 time.sleep(_AGAIN_S)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger
-from connectors.kafka.failures import passes_anew
+from connectors.kafka.failures import is_recoverable
 from connectors.outputs.results import json_bytes
 
 _SMALLEST = 200  # bytes of a row without its texts
@@ -212,7 +212,7 @@ class TransactionalProducer:
         self._failure: Exception | None = None  # error before the end of the transaction
         self._futures: list[Any] = []  # of its records
         try:
-            with convert_errors(brokers.name, f"transactions as {identity} cannot be started", passes_anew):
+            with convert_errors(brokers.name, f"transactions as {identity} cannot be started", is_recoverable):
                 self._producer.init_transactions()
         except BaseException:
             self.leave()

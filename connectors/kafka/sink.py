@@ -29,7 +29,7 @@ from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.outputs.results import columns_of, json_bytes
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 from connectors.streams import Sink
 
 _MOST_S = 60.0  # maximum time without a record although some remain
@@ -37,7 +37,7 @@ _MOST_S = 60.0  # maximum time without a record although some remain
 Identity = tuple[Any, ...]
 
 
-_ALONE = Setting()
+_ALONE = SinkSettings()
 
 
 class WrittenRows:
@@ -146,7 +146,7 @@ class KafkaSink(Sink):
         Bootstrap brokers as HOST:PORT, separated by commas, or a list.
     topic
         Name of an existing topic.
-    setting
+    settings
         Settings of the run. `source` is the Kafka source of the events, on the same cluster; without it there is no
         mark, and `rewind` raises an error. The sink shares the transactions and options of `beside`, a Kafka sink on
         the same brokers. Rows identified by `distinct` columns have no mark: a resumed run reads back what was
@@ -167,27 +167,29 @@ class KafkaSink(Sink):
     is_live = True
     _transactions: Transactions
 
-    def __init__(self, *, servers: str | Sequence[str], topic: str, setting: Setting = _ALONE, **options: Any) -> None:
+    def __init__(
+        self, *, servers: str | Sequence[str], topic: str, settings: SinkSettings = _ALONE, **options: Any
+    ) -> None:
         self.topic, self._given = topic, options
         listed = server_list(servers, f"kafka topic {topic}")
         self.name = safe_name(listed, topic)
-        source = setting.source if isinstance(setting.source, KafkaSource) else None
-        self.can_rewind = source is not None or bool(setting.distinct)
+        source = settings.source if isinstance(settings.source, KafkaSource) else None
+        self.can_rewind = source is not None or bool(settings.distinct)
         self._turn, self._closed = 0, False
-        beside, about = setting.beside, None if setting.distinct else source
+        beside, about = settings.beside, None if settings.distinct else source
         if isinstance(beside, KafkaSink) and beside._transactions.brokers.servers == listed:
             self._check_same(beside)
             self._transactions = beside._transactions.join()
             brokers, about = replace(self._transactions.brokers, name=self.name), None
         else:
-            self._transactions = self._begin(listed, about, setting)
+            self._transactions = self._begin(listed, about, settings)
             brokers = self._transactions.brokers
         self._find_topic(brokers, about)
-        self._written = WrittenRows(brokers, topic, setting.distinct) if setting.distinct else None
-        if about is not None and not setting.resume:
+        self._written = WrittenRows(brokers, topic, settings.distinct) if settings.distinct else None
+        if about is not None and not settings.resume:
             self._transactions.mark.check_unmarked(self._transactions.mark_at_start)
 
-    def _begin(self, servers: list[str], source: KafkaSource | None, setting: Setting) -> Transactions:
+    def _begin(self, servers: list[str], source: KafkaSource | None, settings: SinkSettings) -> Transactions:
         """Create transactions from the options."""
         options, defaults = Options(self.name, self._given), import_kafka().KafkaProducer.DEFAULT_CONFIG
         default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
@@ -199,7 +201,7 @@ class KafkaSink(Sink):
         client = {} if timeout is None else {"bootstrap_timeout_ms": timeout * 1000}
         brokers = Brokers(self.name, servers, client | client_options(options, defaults))
         options.finish()
-        mark = Mark(brokers, group, source, trust=trust, fresh=setting.fresh)
+        mark = Mark(brokers, group, source, trust=trust, fresh=settings.fresh)
         return Transactions(brokers, mark, identity=identity, interval_s=interval, timeout_s=timeout)
 
     def __repr__(self) -> str:
@@ -351,7 +353,7 @@ def _key(key: Any) -> bytes | None:
     return str(key).encode("utf-8", "replace")
 
 
-def open_sink(path: str, options: Options, setting: Setting) -> Sink:
+def open_sink(path: str, options: Options, settings: SinkSettings) -> Sink:
     """Open a topic as a sink."""
     servers, topic = split_address(path)
-    return KafkaSink(servers=servers, topic=topic, setting=setting, **options.rest())
+    return KafkaSink(servers=servers, topic=topic, settings=settings, **options.rest())

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Position
 from connectors.kafka.clients import Brokers, describe, logger
-from connectors.kafka.failures import START_S, RetryTimeout, kinds, passes, passes_anew
+from connectors.kafka.failures import START_S, RetryTimeout, is_recoverable, is_transient, kinds
 from connectors.kafka.mark import Mark
 from connectors.kafka.producer import (
     BackgroundCall,
@@ -230,9 +230,9 @@ class Transactions:
         if kinds(error) & _FENCED and self._is_replaced():
             raise _fenced(self, error)
         too_large = bool(kinds(error) & _TOO_LARGE)
-        if not too_large and not passes_anew(error):
+        if not too_large and not is_recoverable(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}", "write") from error
-        if passes(error):
+        if is_transient(error):
             self._timeout.wait(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
         else:
             self._repairs += 1

@@ -21,7 +21,7 @@ from connectors.outputs.results import (
     names_in,
     sync_directory,
 )
-from connectors.registry import Setting, is_pipe
+from connectors.registry import SinkSettings, is_pipe
 from connectors.streams import Sink
 from connectors.text.compression import ZIP_SUFFIX, Frames
 
@@ -37,16 +37,16 @@ class FileSink(Sink):
         Path of the file, or of the directory of parts.
     options
         Options of the URL; file sinks have none.
-    setting
+    settings
         Settings of the run.
     """
 
     can_rewind = True
 
-    def __init__(self, path: str, options: Options, setting: Setting) -> None:
-        self.name, self._overwrite = path, setting.overwrite
+    def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
+        self.name, self._overwrite = path, settings.overwrite
         options.finish()
-        self._made, self._touched, self._fresh = not os.path.exists(path), False, not setting.resume
+        self._made, self._touched, self._fresh = not os.path.exists(path), False, not settings.resume
 
     def check_replaced(self) -> None:
         """Raise ConnectorError if the file to replace does not look like results."""
@@ -80,17 +80,17 @@ class TextSink(FileSink):
     equal rows write equal content. The compressed bytes are equal only if both flushed at the same rows.
     """
 
-    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
-        super().__init__(path, options, setting)
+    def __init__(self, path: str, lines: LineWriter, options: Options, settings: SinkSettings) -> None:
+        super().__init__(path, options, settings)
         self._lines = lines
         if path.lower().endswith(ZIP_SUFFIX):
             raise ConnectorError(f"{path}: ZIP archives are not written: use .gz or .zst", "no sink")
         self._frames = Frames(path)
         self._columns: list[str] | None = None
-        with writing(path):
+        with convert_errors(path):
             check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
-        self._durable = self._size() if setting.resume else 0
+        self._durable = self._size() if settings.resume else 0
         sync_directory(os.path.dirname(os.path.realpath(path)))
 
     def _size(self) -> int:
@@ -113,11 +113,11 @@ class TextSink(FileSink):
             self._cut(0)
 
     def _cut(self, size: int) -> None:
-        with writing(self.name):
+        with convert_errors(self.name):
             self._file.truncate(size)
 
     def _sync(self) -> None:
-        with writing(self.name):
+        with convert_errors(self.name):
             os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
@@ -170,7 +170,7 @@ class OutputPipe(Sink):
         options.finish()
         self._lines = lines
         self._written = 0
-        with writing(self.name):
+        with convert_errors(self.name):
             check_link(path)
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
@@ -221,13 +221,13 @@ class NullSink(Sink):
 
 def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
     view = memoryview(data)
-    with writing(name):
+    with convert_errors(name):
         while view:
             view = view[file.write(view) :]
 
 
 @contextlib.contextmanager
-def writing(name: str) -> Iterator[None]:
+def convert_errors(name: str) -> Iterator[None]:
     """Convert an OSError to a `ConnectorError` that names the file."""
     try:
         yield
@@ -244,21 +244,21 @@ def _open_standard_output() -> io.FileIO:
     return open(1, "wb", buffering=0, closefd=False)
 
 
-def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
+def open_lines(lines: LineWriter, path: str, options: Options, settings: SinkSettings) -> Sink:
     """Open a sink that writes lines to a file, directory of parts, object or pipe."""
     if "://" in path:
         from connectors.remote.sinks import RemoteTextSink, check_options
 
         check_options(path, options)
-        return RemoteTextSink(lines, path, options, setting)
+        return RemoteTextSink(lines, path, options, settings)
     if not is_pipe(path) and (options.has("rotate_bytes") or options.has("partition_by")):
         from connectors.outputs.text_parts import TextPartsSink
 
-        return TextPartsSink(path, lines, options, setting)
-    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
+        return TextPartsSink(path, lines, options, settings)
+    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, settings)
 
 
-def open_null(path: str, options: Options, _: Setting) -> Sink:
+def open_null(path: str, options: Options, _: SinkSettings) -> Sink:
     """Open a sink that discards all rows."""
     if path != NullSink.name:
         raise ConnectorError(f"{path}: use only {NullSink.name}")

@@ -67,7 +67,7 @@ def folder_of(span: int, by: str) -> str:
     return f"dt={day}" if by == "date" else os.path.join(f"dt={day}", f"hour={hour[:2]}")
 
 
-def steps(spans: NDArray[np.int64], latest: int | None) -> Iterator[slice]:
+def split_spans(spans: NDArray[np.int64], latest: int | None) -> Iterator[slice]:
     """Yield the rows between which the latest time span advances.
 
     Parameters

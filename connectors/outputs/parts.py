@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.files import FileSink, writing
-from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, steps
+from connectors.outputs.files import FileSink, convert_errors
+from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, split_spans
 from connectors.outputs.results import check_columns, columns_of, make_directory, sync_directory
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 from connectors.text.compression import Frames
 
 _ROWS = 1024  # most rows formatted at once, because a part may end within them
@@ -72,7 +72,7 @@ class PartsSink(FileSink):
     options
         `rotate_bytes` is the maximum size of a part before compression, unless one row is larger; `partition_by` is
         date or hour.
-    setting
+    settings
         Settings of the run.
     suffix
         Suffix of the parts.
@@ -85,17 +85,17 @@ class PartsSink(FileSink):
 
     most_rows: float = math.inf
 
-    def __init__(self, path: str, options: Options, setting: Setting, suffix: str) -> None:
+    def __init__(self, path: str, options: Options, settings: SinkSettings, suffix: str) -> None:
         self._most = options.integer("rotate_bytes", 0, 1)
         self._by = options.one_of("partition_by", SPANS)
-        super().__init__(path, options, setting)
+        super().__init__(path, options, settings)
         self._files = PartFiles(path, suffix)
         self._columns: list[str] | None = None
         self._parts: dict[str, Part] = {}  # by folder
         self._finished: dict[str, int] = {}  # number of finished parts, by folder
         self._latest: int | None = None  # latest time span
         # With checkpoints, parts get their final names together with them, so that a resumed run need not undo this.
-        self._keeps_checkpoints = setting.source is not None
+        self._keeps_checkpoints = settings.source is not None
         self._complete: list[Part] = []
         self._is_torn = False  # whether a write failed
         self._unsynced = set[str]()  # directories with new names
@@ -124,7 +124,7 @@ class PartsSink(FileSink):
             return
         self._check_columns(table)
         spans = np.asarray(times, np.int64) // SPANS[self._by]
-        for rows in steps(spans, self._latest):
+        for rows in split_spans(spans, self._latest):
             latest = int(spans[rows].max())
             if self._latest is None or latest > self._latest:
                 self._latest = latest
@@ -169,7 +169,7 @@ class PartsSink(FileSink):
     def _begin(self, folder: str, span: int) -> Part:
         part = Part(self._files.path(folder, self._finished.get(folder, 0)), span)
         directory = os.path.dirname(part.path)
-        with writing(part.path):
+        with convert_errors(part.path):
             make_directory(directory)
         self._unsynced.add(directory)
         self._parts[folder] = part
@@ -212,7 +212,7 @@ class PartsSink(FileSink):
     def _publish(self) -> None:
         """Give complete parts their final names."""
         for part in self._complete:
-            with writing(part.path):
+            with convert_errors(part.path):
                 os.replace(part.unfinished, part.path)
             self._unsynced.add(os.path.dirname(part.path))
         self._complete = []
@@ -258,14 +258,14 @@ class PartsSink(FileSink):
         kept = {part.unfinished for part in self._parts.values()}
         for path, folder, number in self._files.found():
             if path not in kept and (number >= self._finished.get(folder, 0) or UNFINISHED in path[-15:]):
-                with writing(path):
+                with convert_errors(path):
                     os.remove(path)
         self._files.remove_empty_folders()
         self._touched, self._fresh, self._durable = True, False, self._state()
 
     def _restore(self, part: Part) -> None:
         """Truncate a part to its durable size, also if it was completed later."""
-        with writing(part.path):
+        with convert_errors(part.path):
             if not os.path.exists(part.unfinished) and os.path.exists(part.path):
                 os.replace(part.path, part.unfinished)
                 sync_directory(os.path.dirname(part.path))
@@ -280,7 +280,7 @@ class PartsSink(FileSink):
         if self._fresh:
             self._fresh = False
             for path, _, _ in reversed(self._files.found()):
-                with writing(path):
+                with convert_errors(path):
                     os.remove(path)
             self._files.remove_empty_folders()
 

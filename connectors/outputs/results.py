@@ -51,10 +51,10 @@ def check_replaced(path: str) -> None:
         If the path exists and does not look like results.
     """
     if not is_replaceable(path):
-        raise foreign(path)
+        raise not_results(path)
 
 
-def foreign(name: str) -> ConnectorError:
+def not_results(name: str) -> ConnectorError:
     """Return the error that something exists and does not look like results."""
     what = "exists and does not look like results of streamsvm: give another name, or replace it with"
     return ConnectorError(f"{name}: {what} --set overwrite=true (in Python overwrite=True)")

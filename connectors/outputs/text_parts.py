@@ -6,10 +6,10 @@ import os
 
 from connectors.events import Results
 from connectors.options import Options
-from connectors.outputs.files import writing
+from connectors.outputs.files import convert_errors
 from connectors.outputs.parts import Part, PartsSink
 from connectors.outputs.results import LineWriter
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 from connectors.text.compression import Frames
 
 
@@ -22,20 +22,20 @@ class TextPartsSink(PartsSink):
         Path of the directory. A suffix of a compression format compresses the parts.
     lines
         Writer of lines.
-    options, setting
+    options, settings
         As for `PartsSink`.
     """
 
-    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options, settings: SinkSettings) -> None:
         self._lines = lines
-        super().__init__(path, options, setting, lines.suffix + Frames(path.rstrip("/")).suffix)
+        super().__init__(path, options, settings, lines.suffix + Frames(path.rstrip("/")).suffix)
 
     def _measure(self, rows: Results) -> tuple[int, bytes]:
         data = self._lines.body(rows)
         return len(data), data
 
     def _create(self, part: Part) -> None:
-        with writing(part.path):
+        with convert_errors(part.path):
             open(part.unfinished, "wb").close()
         head = self._lines.head(list(self._columns or ()))
         part.size = len(head)
@@ -47,14 +47,14 @@ class TextPartsSink(PartsSink):
 
     def _write(self, part: Part, data: bytes) -> None:
         self._is_torn = True
-        with writing(part.path), open(part.unfinished, "ab") as file:
+        with convert_errors(part.path), open(part.unfinished, "ab") as file:
             file.write(data)
         self._is_torn = False
 
     def _sync(self, part: Part) -> None:
         if part.frames is not None:
             self._write(part, part.frames.end())
-        with writing(part.path), open(part.unfinished, "rb+") as file:
+        with convert_errors(part.path), open(part.unfinished, "rb+") as file:
             os.fsync(file.fileno())
             part.durable = os.fstat(file.fileno()).st_size
 

@@ -16,8 +16,8 @@ from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position
 from connectors.options import Options
 from connectors.outputs.files import TextSink
-from connectors.outputs.results import LineWriter, are_results, foreign, names_in
-from connectors.registry import Setting
+from connectors.outputs.results import LineWriter, are_results, names_in, not_results
+from connectors.registry import SinkSettings
 from connectors.remote.files import WEB
 from connectors.remote.store import Place
 
@@ -47,22 +47,22 @@ class RemoteTextSink(TextSink):
 
     can_rewind = False
 
-    def __init__(self, lines: LineWriter, url: str, options: Options, setting: Setting) -> None:
+    def __init__(self, lines: LineWriter, url: str, options: Options, settings: SinkSettings) -> None:
         self._place, self._url = Place(url), url
-        if setting.source is not None:
+        if settings.source is not None:
             what = "an object cannot be continued after a crash: with --checkpoint, write Parquet, which has parts"
             raise ConnectorError(f"{self._place.name}: {what}", "not seekable", option="--checkpoint")
         self._place.exists()  # refused credentials end the run before the first event
         folder = tempfile.mkdtemp(prefix="streamsvm-")
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # also if it is not closed
         self._local = os.path.join(folder, os.path.basename(self._place.path))
-        super().__init__(self._local, lines, options, Setting(overwrite=setting.overwrite))
+        super().__init__(self._local, lines, options, SinkSettings(overwrite=settings.overwrite))
         self.name = self._place.name
 
     def check_replaced(self) -> None:
         """Raise an error if the object exists and does not look like results."""
         if not self._overwrite and self._place.exists() and not any(map(are_results, names_in(self._url))):
-            raise foreign(self.name)
+            raise not_results(self.name)
 
     def flush(self) -> None:
         """Do nothing: the object appears at the end."""
@@ -138,4 +138,4 @@ class RemoteParquetSink(ParquetSink):
                 except self._pa.ArrowException:
                     names = []
                 if not are_results(names):
-                    raise foreign(self.name)
+                    raise not_results(self.name)

@@ -60,12 +60,12 @@ def connect(url: str, options: Options, *, autocommit: bool = True) -> Any:
         what = "Postgres needs ADBC: pip install 'streamsvm[sql]'"
         raise ConnectorError(f"{name}: {what}", "no driver") from error
     given = {key: value for key in _CONNECTION if (value := options.text(key)) is not None}
-    with working(name):
+    with convert_errors(name):
         return dbapi.connect(f"{url}?{urlencode(given, quote_via=quote)}" if given else url, autocommit=autocommit)
 
 
 @contextlib.contextmanager
-def working(name: str, place: str = "") -> Iterator[None]:
+def convert_errors(name: str, place: str = "") -> Iterator[None]:
     """Convert errors of the database to a `ConnectorError` that names it.
 
     Parameters
@@ -102,7 +102,7 @@ class PostgresSource(SqlSource):
         self._connection = connect(self._url, options)
         try:
             options.finish()
-            with working(self.name):
+            with convert_errors(self.name):
                 schema = self._schema_of("*")
                 casts = {one.name: cast for one in schema if (cast := _cast_of(one.type))}
                 self._selected = {one.name: f"{quoted(one.name)}{casts.get(one.name, '')}" for one in schema}
@@ -142,7 +142,7 @@ class PostgresSource(SqlSource):
             return next(pages, None)
 
     def _working(self) -> contextlib.AbstractContextManager[None]:
-        return working(self.name, f"cannot be read{self._place}: ")
+        return convert_errors(self.name, f"cannot be read{self._place}: ")
 
     def _page(self, rows: Any) -> Page:
         cursors = [rows.column(_CURSOR + name).to_pylist() for name in self._cursor]
@@ -152,7 +152,7 @@ class PostgresSource(SqlSource):
         return column.slice(start, end - start)
 
     def _close_files(self) -> None:
-        with contextlib.suppress(ConnectorError), working(self.name):  # the connection may be lost
+        with contextlib.suppress(ConnectorError), convert_errors(self.name):  # the connection may be lost
             self._stop_reading()
             self._connection.close()
 

@@ -11,9 +11,9 @@ from typing import Any
 from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns, foreign
-from connectors.registry import Setting
-from connectors.sql.postgres import connect, working
+from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns, not_results
+from connectors.registry import SinkSettings
+from connectors.sql.postgres import connect, convert_errors
 from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
 from connectors.streams import Sink
 
@@ -21,7 +21,7 @@ NUMBER = "id"
 """Column with the number of each row, counted from 0."""
 _PART_ROWS = 1 << 15
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-"""Let commits of Postgres wait for the disk, whatever the server's setting."""
+"""Let commits of Postgres wait for the disk, whatever the server's settings."""
 BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _KINDS = {
     **dict.fromkeys(("partition", "offset", "line", "row", "element", "event", "number", NUMBER), "integer"),
@@ -50,7 +50,7 @@ class SqlSink(Sink):
         URL of the database without options.
     options
         `table`: the table, which is created.
-    setting
+    settings
         Settings of the run.
     """
 
@@ -58,14 +58,14 @@ class SqlSink(Sink):
     types: Mapping[str, str]
     """Types of the database by kind of column."""
 
-    def __init__(self, url: str, options: Options, setting: Setting) -> None:
+    def __init__(self, url: str, options: Options, settings: SinkSettings) -> None:
         table = options.text("table")
         if table is None:
             raise OptionError(without_user(url), "table", "must name the table: ?table=NAME", "needs")
         self.name = f"{without_user(url)}?table={table}"
         self._parts = split_table(table)
         self._table = ".".join(map(quoted, self._parts))
-        self._fresh, self._overwrite, self._touched = not setting.resume, setting.overwrite, False
+        self._fresh, self._overwrite, self._touched = not settings.resume, settings.overwrite, False
         self._rows = 0
         self._held: HeldRows | None = None
         self._connect(url, options)
@@ -105,7 +105,7 @@ class SqlSink(Sink):
         """Raise ConnectorError if the table to replace does not look like results."""
         names = self._names
         if self._fresh and not self._overwrite and names and not (names[0] == NUMBER and are_results(names[1:])):
-            raise foreign(self.name)
+            raise not_results(self.name)
 
     def write(self, table: Results) -> None:
         """Buffer rows; insert them if there are many."""
@@ -288,7 +288,7 @@ class PostgresSink(SqlSink):
             cursor.execute(_DURABLE)
 
     def _disconnect(self) -> None:
-        with contextlib.suppress(ConnectorError), working(self.name):  # the connection may be lost
+        with contextlib.suppress(ConnectorError), convert_errors(self.name):  # the connection may be lost
             self._connection.close()
 
     def _found_names(self) -> list[str] | None:
@@ -299,7 +299,7 @@ class PostgresSink(SqlSink):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Any]:
-        with working(self.name, "cannot be written: "), self._connection.cursor() as cursor:
+        with convert_errors(self.name, "cannot be written: "), self._connection.cursor() as cursor:
             try:
                 yield cursor
                 self._connection.commit()

@@ -7,20 +7,20 @@ import pytest
 from connectors import ConnectorError, Source, open_sink, open_source, registry
 from connectors.options import Options
 from connectors.outputs.files import NullSink
-from connectors.registry import Connector, Setting, connector_of, is_place, register
+from connectors.registry import Connector, SinkSettings, connector_of, is_place, register
 from connectors.synthetic.source import open_synthetic
 from streamsvm import cli
 from tests.errors import raises
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
+def memory(monkeypatch: pytest.MonkeyPatch) -> list[SinkSettings]:
     """Register a connector. Returns the settings of its sinks."""
-    opened: list[Setting] = []
+    opened: list[SinkSettings] = []
 
-    def sink(path: str, options: Options, setting: Setting) -> NullSink:
+    def sink(path: str, options: Options, settings: SinkSettings) -> NullSink:
         options.finish()
-        opened.append(setting)
+        opened.append(settings)
         return NullSink()
 
     def source(path: str, options: Options) -> Source:
@@ -35,7 +35,7 @@ def test_a_registered_connector_is_opened_by_its_scheme(memory):
     source = open_source("memory:sea?n=20")
     assert sum(len(batch) for batch in source) == 20
     open_sink("memory:a", resume=True, source=source)
-    assert memory == [Setting(resume=True, source=source)]
+    assert memory == [SinkSettings(resume=True, source=source)]
     with raises(ConnectorError, reason="unknown", option="lable"):
         open_sink("memory:a?lable=y")
 

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka import failures
-from connectors.kafka.failures import RetryTimeout, passes, passes_anew
+from connectors.kafka.failures import RetryTimeout, is_recoverable, is_transient
 from tests.errors import raises
 
 errors = pytest.importorskip("kafka.errors")
@@ -28,13 +28,13 @@ def classes():
 
 
 def test_retriable_errors_of_the_client_are_transient():
-    assert [kind for kind in classes() if kind.retriable and not passes(kind("why"))] == []
+    assert [kind for kind in classes() if kind.retriable and not is_transient(kind("why"))] == []
 
 
 @pytest.mark.parametrize("name", LASTING)
 def test_errors_that_are_not_transient(name):
-    assert not passes(getattr(errors, name)("why"))
-    assert not passes_anew(getattr(errors, name)("why"))
+    assert not is_transient(getattr(errors, name)("why"))
+    assert not is_recoverable(getattr(errors, name)("why"))
 
 
 def test_every_name_in_the_tables_is_an_error_of_the_client():
@@ -46,20 +46,20 @@ def test_every_name_in_the_tables_is_an_error_of_the_client():
 @pytest.mark.parametrize("name", ["ProducerFencedError", "OutOfOrderSequenceNumberError", "InvalidTxnStateError"])
 def test_errors_that_a_new_producer_resolves(name):
     error = getattr(errors, name)("why")
-    assert passes_anew(error)
-    assert not passes(error)
+    assert is_recoverable(error)
+    assert not is_transient(error)
 
 
 def test_an_error_in_the_text_of_another_counts():
     """An example is a transactional producer whose request timed out."""
     late = errors.RequestTimedOutError("Request timed out after 29999 ms")
     wrapped = errors.KafkaError(f"Could not execute transactional request for unknown reasons: {late}")
-    assert passes(wrapped)
-    assert passes(errors.KafkaError(f"Cannot execute transactional method because of an error: {wrapped!r}"))
+    assert is_transient(wrapped)
+    assert is_transient(errors.KafkaError(f"Cannot execute transactional method because of an error: {wrapped!r}"))
     refused = errors.KafkaError(f"Could not find a coordinator: {errors.GroupAuthorizationFailedError('g')}")
-    assert not passes(refused)
+    assert not is_transient(refused)
     both = errors.KafkaTimeoutError(f"after {errors.TopicAuthorizationFailedError('t')}")
-    assert not passes(both)
+    assert not is_transient(both)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_error_in_the_text_of_another_counts():
     ],
 )
 def test_errors_of_the_system(error, passing):
-    assert passes(error) is passing
+    assert is_transient(error) is passing
 
 
 def failing(times, error):

@@ -19,7 +19,7 @@ from connectors.kafka.clients import Topic
 from connectors.kafka.mark import Mark
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
-from connectors.registry import Setting
+from connectors.registry import SinkSettings
 from tests.errors import raises
 from tests.kafka.test_transactions import Cluster
 
@@ -93,9 +93,9 @@ def cluster(monkeypatch):
     return made
 
 
-def opened(topic="out", setting=None, **options):
+def opened(topic="out", settings=None, **options):
     options = {"transactional_id": "id", "mark_group": "group"} | options
-    return KafkaSink(servers="b:9092", topic=topic, setting=setting or Setting(), **options)
+    return KafkaSink(servers="b:9092", topic=topic, settings=settings or SinkSettings(), **options)
 
 
 def test_rows_keep_the_partitions_of_their_events(cluster):
@@ -170,14 +170,14 @@ def test_records_may_be_as_large_as_the_topic_allows(cluster):
 
 def test_rows_before_the_mark_are_not_written_again(cluster):
     source = Events()
-    sink = opened(setting=Setting(source=source))
+    sink = opened(settings=SinkSettings(source=source))
     assert sink.can_rewind
     sink.write({"partition": [0, 0], "offset": [0, 1]})
     sink.flush()
     assert sink.position == {"mark": {"0": 2}}
     with raises(ConnectorError, reason="no checkpoint", option="mark"):
-        opened(setting=Setting(source=source))
-    again = opened(setting=Setting(source=source, resume=True))
+        opened(settings=SinkSettings(source=source))
+    again = opened(settings=SinkSettings(source=source, resume=True))
     again.rewind({"mark": {"0": 1}})
     again.write({"partition": [0, 0], "offset": [1, 2]})
     with pytest.raises(ConnectorError):
@@ -189,8 +189,8 @@ def test_rows_before_the_mark_are_not_written_again(cluster):
 
 
 def test_rows_with_columns_that_identify_them_are_read_back(cluster):
-    setting = Setting(source=Events(), distinct=("id", "day"))
-    sink = opened(setting=setting)
+    settings = SinkSettings(source=Events(), distinct=("id", "day"))
+    sink = opened(settings=settings)
     sink.flush()
     begin = sink.position
     assert begin == {"mark": {}, "ends": {"0": 0, "1": 0, "2": 0}}
@@ -198,7 +198,7 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
     sink.write({"id": ["c"], "score": [1]})
     sink.flush()
     cluster.records += [("out", 2, None, value) for value in (b"no json", b'{"other": 1}', None, b"3")]
-    again = opened(setting=setting, request_timeout_ms="5000", linger_ms="3")
+    again = opened(settings=settings, request_timeout_ms="5000", linger_ms="3")
     del begin["ends"]["2"]  # a new partition
     again.rewind(begin)
     reading = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
@@ -214,7 +214,7 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
     position = again.position
     again.write({"id": ["e"], "day": [1]})
     again.flush()
-    late = opened(setting=setting)
+    late = opened(settings=settings)
     late.rewind(position)
     late.write({"id": ["e"], "day": [1]})
     late.flush()
@@ -223,25 +223,25 @@ def test_rows_with_columns_that_identify_them_are_read_back(cluster):
 
 
 def test_a_topic_that_sends_no_records_is_unreachable(cluster, monkeypatch):
-    setting = Setting(source=Events(), distinct=("id",))
-    sink = opened(setting=setting)
+    settings = SinkSettings(source=Events(), distinct=("id",))
+    sink = opened(settings=settings)
     sink.write({"id": ["a"]})
     sink.flush()
     now = iter(range(0, 10_000, 20))
     monkeypatch.setattr(sinks, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
     cluster.is_silent = True
     with raises(UnreachableError):
-        opened(setting=setting).rewind({"mark": {}, "ends": {}})
+        opened(settings=settings).rewind({"mark": {}, "ends": {}})
     assert next(now) == 100  # after 60 s without a record
 
 
 def test_sinks_that_share_transactions_have_equal_options(cluster):
     options = {"commit_interval": "1", "sasl_plain_password": "hunter2"}
     sink = opened(**options)
-    beside = opened("dead", Setting(beside=sink), **options)
+    beside = opened("dead", SinkSettings(beside=sink), **options)
     for other in ({"commit_interval": "2"}, {"sasl_plain_password": "hunter3"}):
         with raises(ConnectorError, reason="differs", option=next(iter(other))) as caught:
-            opened("dead", Setting(beside=sink), **options | other)
+            opened("dead", SinkSettings(beside=sink), **options | other)
         assert "hunter" not in str(caught.value)
     sink.close()
     beside.close()
@@ -273,7 +273,7 @@ def test_sinks_that_cannot_be_opened(cluster, monkeypatch):
         opened(commit_interval="-1")
     monkeypatch.setattr(Events, "cluster", "another")
     with raises(ConnectorError, reason="cluster"):
-        opened(setting=Setting(source=Events()))
+        opened(settings=SinkSettings(source=Events()))
     sink = opened()
     assert not sink.can_rewind
     with raises(ConnectorError, reason="not seekable"):

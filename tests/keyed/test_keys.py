@@ -162,7 +162,7 @@ def test_a_key_of_another_model_is_refused():
     assert len(cache) == len(saved) == 0
 
 
-def test_live_keys_are_bounded_and_saved_when_evicted():
+def test_cached_keys_are_bounded_and_saved_when_evicted():
     """The least recently used key is evicted. Unchanged keys are not saved again."""
     store: dict[str, bytes] = {}
     said: list[str] = []
