@@ -108,13 +108,13 @@ def parts_of(rows: Rows) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield stream, learner, row
 
 
-def gain(rows: Rows) -> float | None:
-    """Return the gain in points over the best other learner of each stream.
+def gain(rows: Rows, ours: str = OURS) -> float | None:
+    """Return our gain in points over the best other learner of each stream.
 
     Gains are averaged over seeds.
     """
     found = []
-    for key, row in pick(rows, OURS).items():
+    for key, row in pick(rows, ours).items():
         stream = key.split(SEPARATOR)[0]
         others = [
             each["accuracy"] for peer in (*PEERS, CAPYMOA) for each in pick(comparable(rows), stream, peer).values()

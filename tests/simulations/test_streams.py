@@ -10,8 +10,11 @@ import pytest
 from connectors.synthetic import Event
 from simulations import data, generators, prequential
 from simulations.benchmarks import streams
+from simulations.benchmarks.streams import TABLE
 from simulations.generators import LENGTH
 from simulations.prequential import Stream
+from simulations.storage import ROOT, SEPARATOR
+from simulations.tables import PAGES, stored
 
 
 def results(**accuracies):
@@ -36,6 +39,20 @@ def test_a_generator_counts_once_by_the_mean_over_its_seeds():
     assert streams.gain(first | second) == pytest.approx((1.0 - 3.0) / 2)
     (line,) = streams.TABLE.markdown(first | second).splitlines()[2:]
     assert line.split("|")[1:5] == [" SEA sudden ", " **87.0** ", " -1.0 ", " 86.0 "]
+
+
+def test_pages_state_the_gains_of_the_stored_results():
+    grouped: dict[str, dict] = {}
+    for key, row in stored("streams").rows.items():
+        grouped.setdefault(TABLE.row(key.split(SEPARATOR)), {})[key] = row
+    alone = "StreamSVM no autocorrelation"
+    whole, without = ([streams.gain(rows, ours) for rows in grouped.values()] for ours in (streams.OURS, alone))
+    told = [f"mean gain {{}}is {np.mean(whole):.1f} points", f"it is {np.mean(without):.1f} points"]
+    for page, over in ((ROOT / "README.md", "over the best of them "), (PAGES / "index.md", "")):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        assert f"On {sum(gain > 0.0 for gain in whole)} of " in text, page
+        for sentence in told:
+            assert sentence.format(over) in text, page
 
 
 class Said:
