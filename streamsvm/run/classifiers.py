@@ -187,4 +187,6 @@ def _locate(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors
-        raise SetupError(f"cannot find {name}: {error}") from error
+        is_own = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
+        where = "; add its directory to PYTHONPATH" if is_own else ""
+        raise SetupError(f"cannot find {name}: {error}{where}") from error
