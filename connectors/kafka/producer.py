@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,14 +118,33 @@ def split_by_size(keys: Sequence[bytes | None], values: Sequence[bytes], most: i
 
 
 def can_queue(producer: Any) -> bool:
-    """Return whether this version of the client supports `queue`."""
-    accumulator, manager = (getattr(producer, name, None) for name in ("_accumulator", "_transaction_manager"))
-    needed = ("_batches", "_tp_lock", "_incomplete", "has_incomplete", "config", "_closed")
-    return (
-        all(hasattr(accumulator, name) for name in needed)
-        and hasattr(manager, "maybe_add_partition_to_transaction")
-        and hasattr(producer, "_sender")
-    )
+    """Return whether this version of the client supports `queue`; warn once if not."""
+    try:
+        accumulator, batch = producer._accumulator, _batch_of(producer, (None, [None], [b""], 0))
+        _ = accumulator._batches, accumulator._tp_lock, accumulator._incomplete.add, accumulator._closed
+        _ = accumulator.has_incomplete, batch.produce_future.wait, batch.produce_future.is_done
+        _ = producer._transaction_manager.maybe_add_partition_to_transaction, producer._sender.wakeup
+    except (ImportError, AttributeError, LookupError, TypeError) as error:
+        _warn_of_records(str(error))
+        return False
+    return True
+
+
+@functools.cache
+def _warn_of_records(reason: str) -> None:
+    logger.warning("this version of kafka-python takes records one by one, about 20 us each: %s", reason)
+
+
+def _batch_of(producer: Any, records: RecordRange) -> Any:
+    """Return records as a batch of the client."""
+    from kafka.producer.producer_batch import ProducerBatch
+    from kafka.record.memory_records import MemoryRecordsBuilder
+
+    tp, keys, values, now = records
+    builder = MemoryRecordsBuilder(2, producer._accumulator.config["compression_attrs"], _UNBOUNDED)
+    for key, value in zip(keys, values, strict=True):
+        builder.append(now, key, value)
+    return ProducerBatch(tp, builder)
 
 
 def queue(producer: Any, records: RecordRange) -> Any:
@@ -135,16 +155,11 @@ def queue(producer: Any, records: RecordRange) -> Any:
     Sequence numbers, transaction, compression, retries and splitting remain those of the client.
     """
     from kafka.errors import IllegalStateError
-    from kafka.producer.producer_batch import ProducerBatch
-    from kafka.record.memory_records import MemoryRecordsBuilder
 
-    (tp, keys, values, now), accumulator = records, producer._accumulator
+    tp, accumulator = records[0], producer._accumulator
     producer.partitions_for(tp.topic)  # the producer then knows their leaders
     producer._transaction_manager.maybe_add_partition_to_transaction(tp)
-    builder = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], _UNBOUNDED)
-    for key, value in zip(keys, values, strict=True):
-        builder.append(now, key, value)
-    batch = ProducerBatch(tp, builder)
+    batch = _batch_of(producer, records)
     with accumulator._tp_lock(tp):
         if accumulator._closed:
             raise IllegalStateError("the producer is closed")
@@ -258,7 +273,9 @@ class TransactionalProducer:
         """Error of the transaction, which the client may report only after a long wait."""
         # There is no public interface. A client without these attributes reports the error after its timeout.
         manager: Any = getattr(self._producer, "_transaction_manager", None)
-        return manager.last_error if hasattr(manager, "last_error") and manager.has_error() else None
+        with contextlib.suppress(AttributeError):
+            return manager.last_error if manager.has_error() else None  # type: ignore[no-any-return]
+        return None
 
     def abort(self) -> BackgroundCall:
         """Abort the transaction in the background."""
