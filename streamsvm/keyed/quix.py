@@ -80,6 +80,7 @@ _KEPT = 2
 Before, the next event of the key resets it.
 """
 
+_REPLACED = ("_on_assign", "_on_revoke", "_on_lost", "_process_message", "_setup_signal_handlers")
 _ANSWER_S, _PAUSE_S = 30.0, 0.05
 logger = logging.getLogger("streamsvm.keyed")
 
@@ -133,6 +134,21 @@ class _Topics(TopicManager):
         return config
 
 
+def _check_engine() -> None:
+    """Refuse a version of the engine without the methods that have no public equivalent.
+
+    Raises
+    ------
+    ImportError
+        If a method is missing. It would no longer be replaced, and events could be processed twice.
+    """
+    replaced = {quixstreams.Application: _REPLACED, TopicManager: ("_internal_name",)}
+    for engine, names in replaced.items():
+        if lacking := next((name for name in names if not hasattr(engine, name)), None):
+            what = f"Quix Streams {quixstreams.__version__} lacks `{engine.__name__}.{lacking}`"
+            raise ImportError(f"{what}: pip install --upgrade 'streamsvm[quix]'")
+
+
 class Application(quixstreams.Application):
     """Quix Streams application with exactly-once processing from the first event on.
 
@@ -166,6 +182,7 @@ class Application(quixstreams.Application):
     """
 
     def __init__(self, broker_address: Any, *, consumer_group: str, **options: Any) -> None:
+        _check_engine()
         producer = PRODUCER | options.pop("producer_extra_config", {})
         consumer = CONSUMER | options.pop("consumer_extra_config", {})
         self.ended_by: int | None = None

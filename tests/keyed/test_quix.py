@@ -535,6 +535,15 @@ def test_errors_during_a_rebalance_are_reported(replaced, monkeypatch, tmp_path)
     assert gone == [True]
 
 
+@pytest.mark.parametrize(
+    "name", ["Application._on_lost", "Application._process_message", "models.TopicManager._internal_name"]
+)
+def test_an_engine_without_a_replaced_method_is_refused(name, monkeypatch, tmp_path):
+    monkeypatch.delattr(f"quixstreams.{name}")
+    with raises(ImportError, named=name.rpartition(".")[2]):
+        Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None)
+
+
 REFUSED = {
     "--field customer --consumer-group g --label y --join order": "--join needs --label-source",
     "--field customer --consumer-group g --label y --prior-model no.svm": "--prior-model no.svm: ",
