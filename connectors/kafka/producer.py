@@ -274,7 +274,7 @@ class TransactionalProducer:
         # There is no public interface. A client without these attributes reports the error after its timeout.
         manager: Any = getattr(self._producer, "_transaction_manager", None)
         with contextlib.suppress(AttributeError):
-            return manager.last_error if manager.has_error() else None  # type: ignore[no-any-return]
+            return manager.last_error if manager.has_error() else None
         return None
 
     def abort(self) -> BackgroundCall:
