@@ -135,7 +135,7 @@ class _Topics(TopicManager):
 
 
 def _check_engine() -> None:
-    """Refuse a version of the engine without the methods that have no public equivalent.
+    """Refuse a version of the engine without the methods replaced here.
 
     Raises
     ------
