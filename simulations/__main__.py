@@ -91,10 +91,14 @@ def _options(chosen: Benchmark, given: Sequence[str]) -> argparse.Namespace:
     add("--jobs", type=int, default=1, help="parallel processes (1; more affect the times)")
     add("--list", action="store_true", help="list the results and which are measured, and exit")
     add("--show", action="store_true", help="print the tables of stored results, and exit")
-    add("--draw", action="store_true", help="also plot the results")
+    if chosen.draw is not None:
+        add("--draw", action="store_true", help="also plot the stored results for the documentation")
     default = Path(name) if chosen.is_of_the_user else RESULTS / name
     add("--out", type=Path, default=default, help=f"file of results ({name if chosen.is_of_the_user else default})")
-    return parser.parse_args(given)
+    options = parser.parse_args(given, argparse.Namespace(draw=False))
+    if options.draw and options.out != default:
+        parser.error(f"--draw plots {default}, and no results of --out: give one of the two")
+    return options
 
 
 def shown(chosen: Benchmark, results: Results) -> list[str]:

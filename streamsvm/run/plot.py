@@ -38,7 +38,7 @@ _PANELS = {
 }
 """Panels of measures over time, with overall values in the legend."""
 _LONGEST_NAME = 24
-_DIAGRAM = (1.13, 0.14, 0.18, 0.42)  # place and size of the calibration diagram, relative to the panel of accuracy
+_DIAGRAM = (1.2, 0.12, 0.3, 0.42)  # place and size of the calibration diagram, relative to the panel of accuracy
 _FORMATS = (".png", ".svg", ".pdf")
 _MADE_BY = "streamsvm"
 # Metadata of PNG, SVG and PDF as matplotlib writes them.
@@ -67,7 +67,9 @@ def is_picture(path: str) -> bool:
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Plot accuracy over a sliding window, with the baselines no-change and majority.
+    """Plot accuracy over a sliding window, with two baselines.
+
+    These always predict the previous label and the most frequent one.
 
     Dashed lines mark accuracy drops, and marks at the bottom the starts of refits. Further panels, if known, show
     losses of probabilities, coverage and size of prediction sets, costs, and relevance of features. A small diagram
@@ -92,7 +94,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     timed = [title for title, lines in _PANELS.items() if not math.isnan(overall[next(iter(lines))])]
     heights = {"accuracy": 3.6} | dict.fromkeys(timed, 1.4)
     heights |= {"relevance": 2.6} if names else {}
-    figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
+    figure = Figure(figsize=(7.4, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
     FigureCanvasAgg(figure)
     panels: Any = figure.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
     _draw_accuracy(panels["accuracy"], report)
@@ -106,7 +108,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last = panels[list(heights)[-1]]
     last.set_xlabel("labelled events")
     last.set_xlim(0, max(report.metrics.judged, 1))
-    most = 8 if report.metrics.judged < 1_000_000 else 5  # numbers with more digits are wider
+    most = 5 if report.metrics.judged < 1_000_000 else 3  # numbers with more digits are wider
     last.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     with replacing(path) as file:
@@ -121,10 +123,10 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     # At most a tenth of the stream, because the curve of a short stream would be a line.
     window = min(metrics.measures.window, max(1, metrics.judged // 10))
     ends, shares = metrics.measures.curve.windowed(window)
-    names = {"model": report.model.rpartition(".")[2], "no_change": "no change", "majority": "majority"}
+    names = {"model": report.model.rpartition(".")[2], "no_change": "previous label", "majority": "most frequent label"}
     far_below = _cut_gap(axes, shares) if len(shares) else []
     for line, name in enumerate(CURVE_LINES):
-        overall = f"{names[name]} {metrics.baseline(name):.1%}" + " (below)" * (line in far_below)
+        overall = f"{names[name]} {100.0 * metrics.baseline(name):.1f} %" + " (below)" * (line in far_below)
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
     for i, drop in enumerate(metrics.drops.last):
         label = "accuracy fell" if i == 0 else None
@@ -169,14 +171,14 @@ def _draw_reliability(axes: Any, points: list[tuple[float, float, int]], error: 
     axes.plot([0, 1], [0, 1], color="#8a8a8a", linewidth=1.0, linestyle=(0, (4, 3)))
     axes.plot(predicted, right, color=_COLORS[0], linewidth=1.0)
     axes.scatter(predicted, right, 5.0 + 40.0 * n / n.max(), color=_COLORS[0], zorder=3, clip_on=False)
-    axes.set_title(f"Calibration error {error:.3f}", loc="left", fontsize=8)
-    axes.set_xlabel("predicted probability", fontsize=8)
-    axes.set_ylabel("accuracy", fontsize=8, labelpad=1)
+    axes.set_title(f"Calibration error {error:.3f}", loc="left", fontsize=9)
+    axes.set_xlabel("predicted probability", fontsize=9)
+    axes.set_ylabel("accuracy", fontsize=9, labelpad=1)
     for axis, values in ((axes.xaxis, predicted), (axes.yaxis, right)):
         axis.set_view_interval(min(0.5, values.min()) - 0.03, 1.03, ignore=True)
         axis.set_major_locator(MaxNLocator(3))
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    axes.tick_params(labelsize=8)
+    axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -224,4 +226,4 @@ def _decorate(axes: Any) -> Any:
     """Add the grid and the legend, which is returned."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    return axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=9, handlelength=1.4)
+    return axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=10, handlelength=1.4)

@@ -134,6 +134,13 @@ def test_the_tables_of_the_documentation_are_those_of_the_stored_results():
     assert program.main(["tables", "--check"]) == 0, "run python -m simulations tables"
 
 
+def test_pictures_of_the_documentation_are_not_drawn_from_other_results(tmp_path):
+    for given in (["streams", "--show", "--draw", "--out", str(tmp_path / "mine.json")], ["delays", "--draw"]):
+        with pytest.raises(SystemExit) as refused:
+            program.main(given)
+        assert refused.value.code == 2
+
+
 @pytest.mark.parametrize("name", sorted(program.BENCHMARKS))
 def test_every_benchmark_shows_its_stored_results_and_a_part_of_them(name):
     """Only some results may be measured yet."""
