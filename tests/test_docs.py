@@ -201,6 +201,15 @@ def test_files_that_are_linked_or_named_exist(name):
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", DOCS / "how-to" / "extend.md"], ids=lambda page: page.name)
+def test_names_of_the_code_are_in_the_named_files(page):
+    named = re.findall(r"`(\w+)` (?:of|in)\s+`([\w/]+\.py)`", page.read_text(encoding="utf-8"))
+    assert named
+    for name, path in named:
+        file = next(each for each in (ROOT / path, ROOT / "streamsvm" / path) if each.exists())
+        assert re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")), f"{name} is not in {path}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md", "late-labels.md"])
 def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):

@@ -35,12 +35,12 @@ from streamsvm.run.stages import ModelStage
 logger = logging.getLogger("streamsvm.run")
 
 N_ORIGINS = 2  # greatest number of integers that identify the origin of an event
-_OCTAVES, _STEPS = 48, 32  # number of doublings of delays from a millisecond on, and steps per doubling
+_OCTAVES, _STEPS = 48, 64  # number of doublings of delays from a millisecond on, and steps per doubling
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 class Lags(Stateful):
-    """Histogram of label delays, in steps of 2 %, with the exact maximum.
+    """Histogram of label delays, in steps of 1 %, with the exact maximum.
 
     Examples
     --------
