@@ -50,6 +50,30 @@ class CountNotice(str):
     __slots__ = ()
 
 
+class GroupedText(str):
+    """Message of notices of one kind, which can be grouped again with others.
+
+    Attributes
+    ----------
+    parts
+        The notices.
+    """
+
+    parts: list[Notice]
+
+    @classmethod
+    def of(cls, text: str, parts: list[Notice]) -> GroupedText:
+        """Create a message."""
+        found = cls(text)
+        found.parts = parts
+        return found
+
+
+def parts_of(text: str) -> list[Notice]:
+    """Return the notices of a message."""
+    return text.parts if isinstance(text, GroupedText) else [Notice(text)]
+
+
 def grouped(notices: Iterable[Notice]) -> list[str]:
     """Return one message per kind of notice, with the first names and their number.
 
@@ -59,18 +83,20 @@ def grouped(notices: Iterable[Notice]) -> list[str]:
     ["column 'a' is odd (likewise 'b', 'c', 'd', ...: 7 in all)"]
     """
     notices = list(notices)
-    kinds: dict[str, list[Any]] = {}
+    kinds: dict[str, list[Notice]] = {}
     for notice in notices:
-        kinds.setdefault(notice.kind, []).append(notice.name)
-    found = []
+        kinds.setdefault(notice.kind, []).append(notice)
+    found: list[str] = []
     for notice in notices:
-        names = kinds[notice.kind] if notice.kind else []
-        if len(names) <= _MOST_ALONE:
+        alike = kinds[notice.kind]
+        if not notice.kind:
             found.append(notice.text)
-        elif notice.name is names[0]:
-            more = ", ..." if len(names) > _NAMED else ""
-            others = ", ".join(map(repr, names[1:_NAMED]))
-            found.append(f"{notice.text} (likewise {others}{more}: {len(names)} in all)")
+        elif len(alike) <= _MOST_ALONE:
+            found.append(GroupedText.of(notice.text, [notice]))
+        elif notice is alike[0]:
+            more = ", ..." if len(alike) > _NAMED else ""
+            others = ", ".join(repr(one.name) for one in alike[1:_NAMED])
+            found.append(GroupedText.of(f"{notice.text} (likewise {others}{more}: {len(alike)} in all)", alike))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from connectors.events import Rejected
-from connectors.notices import CountNotice, Notices
+from connectors.notices import CountNotice, Notice, Notices, grouped, parts_of
 from connectors.streams import Source
 from streamsvm.labels import stranger_notices
 from streamsvm.models.codec import State
@@ -56,7 +56,7 @@ class RunNotices:
 
     def __init__(self, source: Source, metrics: Metrics, *, learns: bool) -> None:
         self._source, self._metrics, self._learns = source, metrics, learns
-        self._before: list[str] = []
+        self._before: list[Notice] = []
         self._is_sorted = False
         self._strange = Notices(logger)
         self._looked = (0, 0)
@@ -65,7 +65,12 @@ class RunNotices:
     @property
     def of_source(self) -> list[str]:
         """Warnings of the source, each once."""
-        return list(dict.fromkeys([*self._before, *notices_of(self._source)]))
+        return grouped(self._notices)
+
+    @property
+    def _notices(self) -> list[Notice]:
+        now = (part for text in notices_of(self._source) for part in parts_of(text))
+        return list(dict.fromkeys([*self._before, *now]))
 
     @property
     def of_labels(self) -> list[str]:
@@ -103,11 +108,11 @@ class RunNotices:
 
     def state(self) -> State:
         """Return the state as a JSON header and arrays, without what the source restores."""
-        return {"texts": [text for text in self.of_source if not isinstance(text, CountNotice)]}, {}
+        return {"of_source": [list(one) for one in self._notices if not isinstance(one.text, CountNotice)]}, {}
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`, after the metrics."""
-        self._before = [str(text) for text in state[0]["texts"]]
+        self._before = [Notice(*one) for one in state[0].get("of_source", ())]
         self._looked = (self._metrics.events, self._metrics.rejected)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamsvm.run import RunConfig
+from streamsvm.run import Run, RunConfig
 from tests.commands import ran_here
 from tests.run.conftest import json_lines, killed, table, write_stream
 
@@ -39,6 +39,17 @@ def test_mistakes_are_refused_before_data_are_touched(streamsvm, tmp_path, argum
     streamsvm("run", *arguments, "--label", "y", *CPM, "--dead-letter", "null:", code=2)
     assert (tmp_path / "b.csv").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+
+
+def test_a_resumed_run_groups_warnings_as_an_uninterrupted_one(tmp_path):
+    for i in range(6):
+        (tmp_path / f"{i}.csv").write_text(f"a,b{i},y\n" + "1,5,0\n2,4,1\n" * 5)
+    asked = {"source": str(tmp_path / "*.csv"), "label": "y", "model": "cpm"}
+    once = Run(RunConfig(**asked)).start()
+    for n in (25, 45, 60):
+        resumed = Run(RunConfig(**asked, max_events=n, checkpoint=str(tmp_path / "check"))).start()
+    assert resumed.source_notices == once.source_notices
+    assert ["in all" in text for text in once.source_notices] == [True] * 2
 
 
 def test_late_labels_of_several_files(streamsvm, tmp_path):
