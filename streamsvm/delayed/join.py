@@ -18,7 +18,7 @@ from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, in_order, stacked
 from streamsvm.delayed.single import SingleRow
-from streamsvm.delayed.single_join import NOT_TAKEN, NOW
+from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
 from streamsvm.delayed.store import Store
 from streamsvm.delayed.timeline import Timeline
 from streamsvm.features.rows import Floats, Ints
@@ -106,10 +106,11 @@ class Join:
         single, text = self._row, key.encode("utf-8", "surrogatepass")
         if single is None and (self._single is None or self._decides):
             return False
-        if single is not None and (row := single.pack(x)) is not None and (layout := self._layout_of(single)) >= 0:
+        if single is not None and (row := single.pack(x)) is not None and self._layout_of(single) >= 0:
             decide = self._decide_one if self._n_notes else None
-            sets = self._sets() if self._decides else 0
-            kind = self.store.predict_one(single, sets, row, layout, text, time, decide)
+            if self._decides:
+                single.use_sets(self._sets())
+            kind = self.store.predict_one(single, row, text, time, decide)
             if kind > 1:
                 self._free(self.store.table.journal)
             if kind >= 0:
@@ -141,6 +142,7 @@ class Join:
         """Return the layout of the learner's names."""
         if single.names is not self._names:
             self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
+            single.binding[LAYOUT], single.binding[NOTES] = self._layout, self._n_notes > 0
             self._of_sets = Decided(single.members)
         return self._layout
 
@@ -189,8 +191,9 @@ class Join:
         data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
         held = bytes(data[8 * start : 8 * (start + n_words)])
         if self._row is not None and layout == self._layout >= 0:
-            sets = self._sets() if self._decides else 0
-            is_learned, decides = self._row.learn(held, n_row, n_key, sets, label), self._n_notes > 0
+            if self._decides:
+                self._row.use_sets(self._sets())
+            is_learned, decides = self._row.learn(held, n_row, n_key, label), self._n_notes > 0
         else:
             decides = self._decides
             x = store.unpack_one(slot, layout, held[:n])

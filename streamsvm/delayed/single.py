@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, array_address
 from streamsvm.decide.conformal_kernels import COVERING
-from streamsvm.delayed.single_join import ENTRY_POINTS
+from streamsvm.delayed.single_join import ENTRY_POINTS, SETS
 from streamsvm.features.tables import NOT_PLAIN
 from streamsvm.features.values import names_of_times
 
@@ -32,8 +32,8 @@ class SingleRow:
     ----------
     names
         Features of rows that are packed, in order.
-    address
-        Address of the learner for the compiled calls of `single_join`.
+    binding, address
+        Memory view of the binding of the learner, see `single_join`, and its address.
     code, score
         Memory views of the last prediction and its probability.
     proba
@@ -48,6 +48,7 @@ class SingleRow:
         self._model = model
         self._fast: tuple[Any, ...] = ()  # that was used last
         self.names: tuple[Any, ...] = ()
+        self._sets = 0
 
     def __reduce__(self) -> Any:
         return type(self), (self._model,)
@@ -65,6 +66,12 @@ class SingleRow:
     def number(self, label: Any) -> int:
         """Return the number of a class that was learned."""
         return self._model.labels.codes[label]
+
+    def use_sets(self, address: int) -> None:
+        """Predict and update the prediction sets at an address from now on."""
+        self._sets = address
+        if self._fast:
+            self.binding[SETS] = address
 
     def pack(self, x: Any) -> bytes | None:
         """Return packed numbers of an event with exactly the known names, or None.
@@ -107,7 +114,7 @@ class SingleRow:
             self.memory[:] = bytes(len(self.memory))
             return self.proba.tobytes() + bytes(self.memory) if self._run_listed(n, -1) else None
 
-    def learn(self, held: bytes, n_row: int, n_key: int, sets: int, label: Any) -> bool:
+    def learn(self, held: bytes, n_row: int, n_key: int, label: Any) -> bool:
         """Learn a packed row.
 
         Parameters
@@ -116,8 +123,6 @@ class SingleRow:
             All words stored with the event: its row first, the memory of its prediction last.
         n_row, n_key
             Number of words of the row, and of bytes of the key.
-        sets
-            Address of the prediction sets to update, 0 for none.
         label
             Class to learn.
 
@@ -132,7 +137,7 @@ class SingleRow:
         fast = self._model.fast_path
         if fast is not self._fast:
             self._bind(fast)
-        return n_row == fast[0] and bool(self._learn_row(self.address, sets, held, n_row, n_key, code))
+        return n_row == fast[0] and bool(self._learn_row(self.address, held, n_row, n_key, code))
 
     def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row of named features with the memory of its prediction; see `learn`."""
@@ -183,6 +188,7 @@ class SingleRow:
         self.code, self.score = self._packed.codes.data, scores.data
         self.found, self.memory = (array.view(np.uint8).data for array in (found, found[k:]))
         self._owner, self._parts = model.buffer if is_ensemble else rows, (rows, self._packed, covering)
-        self._addresses = np.array([part.address for part in self._parts])  # these must stay where they are
-        self.address = array_address(self._addresses)
+        addresses = [part.address for part in self._parts]  # these must stay where they are
+        self._bound = np.array([*addresses, self._sets, 0, 0])
+        self.binding, self.address = self._bound.data, array_address(self._bound)
         self._run_rows, self._learn_row = entry.compile(), ENTRY_POINTS["learn_row"].compile()

@@ -33,6 +33,10 @@ from streamsvm.online import driver
 
 NOW = -NEVER
 NOT_TAKEN = -2
+# A binding: addresses of the rows of a learner, of the batch of one row, which gets the prediction, and of the row of
+# prediction sets, which gets the probabilities to be stored; address of the prediction sets, 0 for none; layout of the
+# row, and number of words that are stored beside the probabilities.
+ROWS, BATCH, COVERING, SETS, LAYOUT, NOTES, N_BOUND = range(7)
 table_at = state_at(JOIN_TABLE)
 
 
@@ -138,10 +142,10 @@ def run_row(rows, batch, start, n, label):
 
 
 @inlined
-def parts_of(learner):
+def parts_of(binding):
     """Return rows and single-row batch of a learner, and its prediction sets' row."""
-    addresses = columns_at(learner, 3)
-    return rows_at(addresses[0]), batch_at(addresses[1]), covering_at(addresses[2])
+    numbers = columns_at(binding, 3)
+    return rows_at(numbers[ROWS]), batch_at(numbers[BATCH]), covering_at(numbers[COVERING])
 
 
 @inlined
@@ -166,26 +170,21 @@ def decide(sets, covering, proba):
 
 
 @jit_holding_gil
-def predict_event(table, learner, sets, row, key, n_key, time, layout, start, n_notes):
+def predict_event(table, binding, row, key, n_key, time, start):
     """Predict and process a simple event.
 
     Parameters
     ----------
     table
         Address of the join table.
-    learner
-        Address of three addresses: the rows of the learner; the batch of this row, which gets the prediction; and the
-        row of prediction sets, which gets the probabilities to be stored.
-    sets
-        Address of the prediction sets; 0 for none.
+    binding
+        Address of the binding of the learner.
     row
         Values of the first columns.
     key, n_key, time
         Arguments as for `is_simple`.
-    layout, start
-        Layout of the row, and position of its first word in the open segment.
-    n_notes
-        Number of words that are stored beside the probabilities.
+    start
+        Position of the first word of the row in the open segment.
 
     Returns
     -------
@@ -193,9 +192,9 @@ def predict_event(table, learner, sets, row, key, n_key, time, layout, start, n_
         1 if the event is pending, plus 2 if other events leave; NOT_TAKEN if the event needs another call: then nothing
         has changed.
     """
-    state, (rows, batch, covering) = table_at(table), parts_of(learner)
+    state, (rows, batch, covering), bound = table_at(table), parts_of(binding), columns_at(binding, N_BOUND)
     low, high = digest(state, key.start, n_key)
-    time = moment(state, time)
+    time, sets = moment(state, time), bound[SETS]
     if needs_batch(state, low, high, time) or not is_covered(sets, covering):
         return NOT_TAKEN
     memories, n_row = batch.memories, row.size >> 3
@@ -204,22 +203,22 @@ def predict_event(table, learner, sets, row, key, n_key, time, layout, start, n_
     if not run_row(rows, batch, row.start, n_row, -1):
         return NOT_TAKEN
     decide(sets, covering, batch.proba)
-    n_words = n_row + (key.size >> 3) + n_notes + batch.proba.shape[1] + memories.shape[1]
+    n_words = n_row + (key.size >> 3) + bound[NOTES] + batch.proba.shape[1] + memories.shape[1]
     found = store_event(state, low, high, time, n_row, n_key, n_words)
     if found & 1:
-        describe(state, layout, start, batch.codes[0], batch.scores[0])
+        describe(state, bound[LAYOUT], start, batch.codes[0], batch.scores[0])
     return found
 
 
 @jit_holding_gil
-def learn_row(learner, sets, held, n_row, n_key, label):
+def learn_row(binding, held, n_row, n_key, label):
     """Learn a row of the first columns, and update the prediction sets.
 
     `held` has all words of the event.
 
     Return False if nothing has changed.
     """
-    rows, batch, covering = parts_of(learner)
+    (rows, batch, covering), sets = parts_of(binding), columns_at(binding, N_BOUND)[SETS]
     memories, proba = batch.memories, covering.proba
     if not is_covered(sets, covering):
         return False
@@ -277,12 +276,12 @@ def add_label(table, key, n_key, time, label):
     return -1
 
 
-_KEY, _NUMBERS = (INTEGER, PACKED, INTEGER, INTEGER), (INTEGER,) * 3
+_KEY = (INTEGER, PACKED, INTEGER, INTEGER)
 ENTRY_POINTS = {
     "is_simple": EntryPoint(is_simple, _KEY),
     "add_event": EntryPoint(add_event, (*_KEY, PACKED)),
     "add_label": EntryPoint(add_label, (*_KEY, INTEGER)),
-    "predict_event": EntryPoint(predict_event, (*_NUMBERS, PACKED, *_KEY[1:], *_NUMBERS)),
-    "learn_row": EntryPoint(learn_row, (INTEGER, INTEGER, PACKED, *_NUMBERS)),
+    "predict_event": EntryPoint(predict_event, (INTEGER, INTEGER, PACKED, *_KEY[1:], INTEGER)),
+    "learn_row": EntryPoint(learn_row, (INTEGER, PACKED, INTEGER, INTEGER, INTEGER)),
     "expire_events": EntryPoint(expire_events, (INTEGER, INTEGER)),
 }

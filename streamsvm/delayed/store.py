@@ -216,19 +216,15 @@ class Store(SlotContents):
                 self._objects[slot] = dict(x)
         return kind
 
-    def predict_one(
-        self, single: SingleRow, sets: int, row: bytes, layout: int, key: bytes, time: int, decide: Any
-    ) -> int:
+    def predict_one(self, single: SingleRow, row: bytes, key: bytes, time: int, decide: Any) -> int:
         """Predict, process and store a single event.
 
         Parameters
         ----------
         single
             The learner, which gets the prediction.
-        sets
-            Address of the prediction sets, 0 for none.
-        row, layout, key, time
-            The event: values of the first columns of the learner, and their layout.
+        row, key, time
+            The event; its row has the values of the first columns of the learner.
         decide
             Function that returns the decision and the words to store; None without costs.
 
@@ -240,10 +236,7 @@ class Store(SlotContents):
         table, n_key = self.table, len(key)
         own = key + _ZEROS[n_key & 7]
         data = self._open(len(row) + len(own))
-        start, n_notes = len(data) >> 3, decide is not None
-        kind: int = table.predict_event(
-            table.address, single.address, sets, row, own, n_key, time, layout, start, n_notes
-        )
+        kind: int = table.predict_event(table.address, single.address, row, own, n_key, time, len(data) >> 3)
         if kind >= 0:
             found = single.found if decide is None else decide(single)
             if kind & 1:
