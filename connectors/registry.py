@@ -224,53 +224,18 @@ def are_paths(stream: Any) -> bool:
 def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Source:
     """Open a stream of events.
 
+    The page "Connectors" of the documentation lists URLs and options.
+
     Parameters
     ----------
     url
-        Several files, globs or directories as a list, a data frame, a lazy frame or Arrow data (see
-        `connectors.arrow.source.ArrowSource`), or one of the following. Options may follow as a query, such as
-        ``a.csv?label=y&types=x:category``:
-
-        - A path. The suffix gives the format: CSV, TSV, JSON (lines or an array), libsvm or ARFF, each also with
-        ``.gz``, ``.bz2``, ``.xz``, ``.zst`` or ``.lz4``; Parquet; Arrow IPC (Feather).
-        - A directory, or a glob such as ``data/**/*.csv``; see `connectors.files.multiple_files`. The types of columns
-        are those of the first file.
-        - A file of a web server (``https://``), an object store (``s3://``, ``gs://``, ``az://``) or an SFTP server
-        (``sftp://``). Options of web addresses follow a ``#`` instead of ``?``.
-        - ``-`` for standard input. Compressed data are decompressed.
-        - ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
-        - ``synthetic:NAME`` for a scenario such as sea-sudden, a generator such as sea, or a scenario file (see
-        `connectors.synthetic`).
+        A path or a URL, ``-`` for standard input, several files, globs or directories as a list, a data frame, a lazy
+        frame or Arrow data (see `connectors.arrow.source.ArrowSource`). Options may follow as a query, such as
+        ``a.csv?label=y&types=x:category``; those of web addresses follow a ``#``.
     exclude
         Results of the run, which directories and globs do not contain.
     options
-        Options of the format:
-
-        - All formats: `format` overrides the suffix; `batch_size` is the number of events per batch (at most 4096 by
-        default).
-        - Text: `encoding` (default utf-8, or utf-16 or utf-32 if the file starts with its byte order mark); `at_end` is
-        stop (default) or wait, which follows a growing file.
-        - Named columns: the column names `label`, `key`, `time` and `ignore`; `types` maps names to number, category,
-        time or ignore.
-        - Times: `time_unit` is the unit of numeric times (s, ms, us or ns; default: inferred from the first one);
-        `time_format` is the format of all times, as for `datetime.strptime`, or maps columns to formats.
-        - Missing values: `missing` lists texts that are missing labels or features, in addition to the empty text. The
-        default is ``?``, NA, NaN, null and None, in any case.
-        - CSV: `delimiter`, `quote`, `escape`, `comment`, `skip_rows` (see `connectors.text.csv.Dialect`), `header`
-        (default yes), `names` (with ``header=no``).
-        - JSON: `late_label` (default no) allows the label to be absent from the first 1,000 events. Otherwise the name
-        is treated as misspelt.
-        - JSON and Avro: `envelope` is debezium or connect if the records are in such objects.
-        - JSON, Avro and Parquet: `flatten` is the number of levels of nested fields that become columns such as ``a.b``
-        (default all); `lists` are the statistics that lists become, among length (default), mean, min, max, first and
-        last.
-        - Several files: `order` is given (default), name or time (of the last modification); `hive_partitioning`
-        (default yes) makes the keys of folders such as ``dt=2026-01-01`` columns; with ``at_end=wait``, `min_age` is
-        the number of seconds since the last modification after which a new file counts as complete.
-        - Synthetic: `n` (number of events, default 100,000 for generators; scenarios are stretched to it) and `seed`
-        (default 0). Generators also accept `drift` (event numbers of concept changes), `width` (default 0) and their
-        own options.
-        - Kafka: see `connectors.kafka.KafkaSource`.
+        Options of the format, such as `label`, `key`, `time`, `ignore`, `types`, `missing` and `batch_size`.
 
     Examples
     --------
