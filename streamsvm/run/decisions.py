@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from streamsvm.delayed.protocol import Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
-from streamsvm.run.learners import Learner
 from streamsvm.run.names import meanings, meant
 from streamsvm.run.options import option_of
 from streamsvm.run.stage import Stage, Step
+
+if TYPE_CHECKING:
+    from streamsvm.run.runner import Runner
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -97,24 +99,20 @@ class DecideStage(Stage):
 
     Parameters
     ----------
-    decisions
-        Decisions of the run.
-    learner
-        Learner with the classes.
-    learn
-        Whether to update.
+    run, decisions
+        The run and its decisions.
     """
 
-    def __init__(self, decisions: RunDecisions, learner: Learner, *, learn: bool) -> None:
-        self._decisions, self._learner, self._learn = decisions, learner, learn
-        self.parts = {"decisions": decisions}
+    def __init__(self, run: Runner, decisions: RunDecisions) -> None:
+        super().__init__(run)
+        self._decisions = decisions
 
     def take(self, step: Step) -> None:
         """Decide about events in order."""
-        answers, classes = step.answers, self._learner.classes
+        answers, classes = step.answers, self.run.learner.classes
         if answers.probas is None or not self._decisions:
             return
-        rows = Rows.with_labels(answers.probas, answers.batch.labels, follow=self._learn)
+        rows = Rows.with_labels(answers.probas, answers.batch.labels, follow=self.run.config.learn)
         answers.decided = self._decisions.run(rows, classes)
         for judged in step.judged:
             judged.values |= self._decisions.judged(answers.decided, judged.labels, classes)
@@ -135,14 +133,14 @@ def _sets_of(config: RunConfig, model: Any) -> ConformalSets | None:
     return ConformalSets(config.coverage, config.coverage_by_class)
 
 
-def warn_of_unknown_labels(config: RunConfig, learner: Learner | None) -> None:
+def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
     """Warn of labels in options that no event had."""
     named: dict[Any, str] = {} if config.alarms is None else {config.alarms.label: "alarms"}
     if isinstance(config.class_weight, Mapping):
         named |= dict.fromkeys(config.class_weight, "class_weight")
     if isinstance(config.cost, Mapping):
         named |= {label: "cost" for true, costs in config.cost.items() for label in (true, *costs)}
-    known = set() if learner is None else set(learner.classes)
+    known = set(classes)
     for label, name in named.items():
         if known and meant(label, known) not in known:
             logger.warning("%s contains %r, which was not the label of any event", option_of(name), label)

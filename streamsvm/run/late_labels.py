@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,16 @@ from streamsvm.delayed.protocol import Answer, Events, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import State, Stateful, nested, part_of
-from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.config import RunConfig
 from streamsvm.run.decisions import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
-from streamsvm.run.learners import Learner
 from streamsvm.run.names import known, meant
-from streamsvm.run.outputs import FILE, Outputs, request_table, with_gaps
-from streamsvm.run.report import Report
+from streamsvm.run.outputs import FILE, request_table, with_gaps
 from streamsvm.run.stage import Judged, Step
 from streamsvm.run.stages import ModelStage
+
+if TYPE_CHECKING:
+    from streamsvm.run.runner import Runner
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -76,31 +75,16 @@ class JoinStage(ModelStage):
 
     Parameters
     ----------
-    learner, report
-        Arguments of `ModelStage`.
-    decisions
-        Decisions about events.
-    config
-        Settings of the run.
-    checkpoint
-        Checkpoint, with a directory of closed segments of the store; None for no checkpoint.
-    outputs
-        Sinks; joined results and label queries are found if they have one.
+    run, decisions
+        The run, and its decisions about events.
     """
 
     are_late = True
 
-    def __init__(
-        self,
-        learner: Learner,
-        report: Report,
-        decisions: RunDecisions,
-        config: RunConfig,
-        checkpoint: Checkpoint | None,
-        outputs: Outputs,
-    ) -> None:
-        super().__init__(learner, report)
-        if config.pending_dir is not None and learner.keeps_objects:
+    def __init__(self, run: Runner, decisions: RunDecisions) -> None:
+        super().__init__(run)
+        self.learner, config, checkpoint = run.learner, run.config, run.checkpoint
+        if config.pending_dir is not None and self.learner.keeps_objects:
             raise SetupError("--set pending-dir requires a model of this package, such as --model blend: remove it")
         self._timeout_class, self._pieces = config.timeout_class, Path() if checkpoint is None else checkpoint.pieces
         wait_ms = None if config.label_timeout is None else round(config.label_timeout * 1000)
@@ -109,21 +93,20 @@ class JoinStage(ModelStage):
                 wait_ms=wait_ms,
                 most=config.max_pending,
                 most_bytes=config.max_pending_bytes,
-                keeps_objects=learner.keeps_objects,
+                keeps_objects=self.learner.keeps_objects,
                 relearns=config.relearn_corrections,
                 folder=None if config.pending_dir is None else Path(config.pending_dir),
             )
         self._decisions = decisions
-        self.join = Join(self.store, learner, learn=config.learn, decisions=decisions)
-        self.join.with_keys = "label_output" in outputs
+        self.join = Join(self.store, self.learner, learn=config.learn, decisions=decisions)
+        self.join.with_keys = "label_output" in run.outputs
         self.lags, self.estimate = Lags(), Estimate(config.window)
         self.budget = LabelBudget(config.label_budget or 0.1) if config.query_output else None
         self._keys = KeyExamples(wait_ms, by_time=True)
         self._warned, self._due = False, MANY_LABELS
         self._places: list[str] = []
         self._files: dict[str, int] = {}  # numbers of the files in origins
-        self.parts = {"decisions": decisions, "late": self}
-        report.late = self
+        run.report.late = run.parts["late"] = self
 
     def use(self, step: Step) -> None:
         """Predict events, and learn those whose labels arrive."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
     from streamsvm.run.late_labels import JoinStage
+    from streamsvm.run.stage import Step
     from streamsvm.run.stages import PredictStage
 
 _MOST = 256  # greatest number of stored alarms
@@ -106,7 +107,7 @@ class RunMonitor:
         labels
             The stage that predicts; it gets the times of changes.
         """
-        model = refitting(labels.learner.model)
+        model = refitting(labels.run.model)
         for batch in batches:
             if len(batch) and not self.features.n_events:
                 self.check_names(batch.features)
@@ -162,24 +163,19 @@ class RunMonitor:
             )
         return at
 
-    def records(
-        self, drops: Iterable[AccuracyDrop], answers: Answer, batch: Batch, n_judged: int
-    ) -> dict[str, Sequence[Any]]:
+    def records(self, step: Step, drops: Iterable[AccuracyDrop]) -> dict[str, Sequence[Any]]:
         """Return the new alarms as records, each once; empty if there are none.
 
         Parameters
         ----------
-        drops
-            Drops of the accuracy that were detected in the batch.
-        answers
-            Answers about the events of the batch that were not rejected.
-        batch
+        step
             The events that were processed last.
-        n_judged
-            Number of judged events before it.
+        drops
+            Drops of the accuracy that were detected in them.
         """
+        batch = step.batch
         for drop in drops:
-            i = _place_of(drop.judged - n_judged - 1, answers, batch)
+            i = _place_of(drop.judged - step.n_judged - 1, step.answers, batch)
             at = {"events": self._n_processed + i + 1, "since": None, "judged": drop.judged, "labelled": drop.judged}
             moved = {"before": {"accuracy": drop.before}, "after": {"accuracy": drop.after}}
             self._add(batch, i, kind="accuracy", column=None, evidence=ALPHA, relevance=None, **at, **moved)

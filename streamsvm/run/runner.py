@@ -16,7 +16,7 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.decisions import warn_of_unknown_labels
 from streamsvm.run.errors import RunError, refusing
 from streamsvm.run.history import Refits
-from streamsvm.run.learners import check_persistence, class_path
+from streamsvm.run.learners import Learner, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.notices import RunNotices
@@ -62,6 +62,8 @@ class Runner:
     (500, True)
     """
 
+    learner: Learner
+
     def __init__(
         self,
         model: Any,
@@ -94,6 +96,7 @@ class Runner:
         self.notices = RunNotices(source, self.report.metrics, learns=config.learn)
         self.started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for, self._stages = False, "model", list[Stage]()
+        self.parts: dict[str, Part] = {}  # what a checkpoint contains besides the model
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
@@ -128,7 +131,7 @@ class Runner:
             report.ended, report.seconds = "error", working_time() - report.began
             self._finish(error)
             raise
-        warn_of_unknown_labels(self.config, report.learner)
+        warn_of_unknown_labels(self.config, self.learner.classes)
         self._finish()
         self._waits_for = ""
         return report
@@ -196,11 +199,6 @@ class Runner:
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
-    @property
-    def _parts(self) -> dict[str, Part]:
-        """What a checkpoint contains besides the model, by name."""
-        return {name: part for stage in self._stages for name, part in stage.parts.items()}
-
     def _save_if_due(self, *, idle: bool) -> None:
         """Write a due checkpoint, or else flush results while no events arrive."""
         events, at = self.report.metrics.taken - self._saved[0], self._saved[1]
@@ -213,7 +211,7 @@ class Runner:
         if self.checkpoint is None:
             return
         self.outputs.flush()
-        states = {"model": self.model.state()} | {name: part.state() for name, part in self._parts.items()}
+        states = {"model": self.model.state()} | {name: part.state() for name, part in self.parts.items()}
         progress = self._progress.state()
         self.checkpoint.write(Snapshot(self._identity, progress, self.outputs.state(), states, self.report.ended))
         self.checkpoint.keep_pieces(frozenset().union(*(stage.files for stage in self._stages)))
@@ -241,7 +239,7 @@ class Runner:
         with checkpoint.resuming():
             self.model = type(self.model).from_state(*snapshot.states["model"])
             self._stages = stages_of(self)
-            for name, part in self._parts.items():
+            for name, part in self.parts.items():
                 part.restore(snapshot.states[name])
             self._progress = BatchProgress.from_state(snapshot.source)
             with self._in_streams():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from streamsvm.delayed.protocol import Answer
 from streamsvm.features.rows import Ints
 from streamsvm.models.codec import State
 from streamsvm.run.accuracy_drops import AccuracyDrop
+
+if TYPE_CHECKING:
+    from streamsvm.run.runner import Runner
 
 
 @dataclass(slots=True)
@@ -82,13 +85,14 @@ class Part(Protocol):
 class Stage:
     """A stage of the loop. Its methods do nothing; a stage overrides those it needs.
 
-    Attributes
+    Parameters
     ----------
-    parts
-        What a checkpoint contains of the stage, by name.
+    run
+        The run, with what its stages share: settings, streams, learner and report.
     """
 
-    parts: Mapping[str, Part] = {}
+    def __init__(self, run: Runner) -> None:
+        self.run = run
 
     def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Split batches where this stage has to act between two events.
