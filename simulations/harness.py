@@ -175,6 +175,10 @@ def _line(key: str, row: Mapping[str, Any]) -> str:
 def measure(benchmark: Benchmark, options: argparse.Namespace, results: Results) -> int:
     """Measure the chosen cases without results; return the number of failures."""
     cases = [case for case in benchmark.cases(options) if all(text in case.key for text in options.only)]
+    if not cases:
+        raise SystemExit(
+            f"--only {' '.join(options.only)}: no result of {benchmark.name} has such a name; --list shows all"
+        )
     todo = [case for case in cases if options.again or not _is_stored(case, results)]
     if options.list:
         print(*(f"{case.key}: {'' if case in todo else 'measured'}" for case in cases), sep="\n")

@@ -102,6 +102,8 @@ def _scenario(text: str, events: int | None) -> Scenario:
         if text.endswith(".toml") or text in FAMILIES or text in names():
             scenario = find(text)
             return scenario.stretched(events) if events and scenario.generator else scenario
+        if not {":", "/", "."} & set(text):
+            raise SystemExit(f"unknown scenario {text!r}: --list shows all; a stream is given by its URL or file")
         connectors.open_source(text).close()  # report errors before the first run
         return Scenario(text.partition("?")[0], text, "streams", events or 1_000_000, source=text)
     except connectors.ConnectorError as error:

@@ -71,7 +71,7 @@ def measure(cell: Cell) -> dict[str, Any]:
         "learner": cell.learner.name,
         "of": cell.learner.of,
         "seed": cell.seed,
-        "planned": cell.scenario.events,
+        "planned": len(stream.events),
         "events": len(probas),
         "seconds": seconds,
         "us": 1e6 * seconds / max(len(probas), 1),

@@ -7,6 +7,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,8 @@ def present(cells: pd.DataFrame, learners: Mapping[str, Learner], ranked: bool |
 
 def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> dict[str, bytes]:
     """Draw all plots as PNG, by name."""
-    lengths = cells.groupby("scenario").planned.first()
-    met = [scenario.stretched(int(lengths[scenario.name])) for scenario in scenarios if scenario.name in lengths]
+    lengths = cells.groupby("scenario").planned.first().to_dict()
+    met = [_of_length(scenario, lengths[scenario.name]) for scenario in scenarios if scenario.name in lengths]
     chosen = [scenario for scenario in met if scenario.name in SHOWN] or met[:6]
     faces = [name for name in FACES if name in set(cells.learner)] or sorted(set(cells.learner))[:5]
     ranked = summary.companies(cells, present(cells, learners, True))[0]
@@ -77,6 +78,11 @@ def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[s
     drawn["drift-cost"] = pictures.cost(cells, summary.overview(cells, present(cells, learners), ranked))
     drawn["drift-curves"] = pictures.curves(cells, met, faces)
     return drawn
+
+
+def _of_length(scenario: Scenario, n: int) -> Scenario:
+    """Return a scenario of n events; disturbances of a stream stay where they are."""
+    return replaced(scenario, events=n) if scenario.source else scenario.stretched(n)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -125,17 +131,22 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
 
 def _opening(cells: pd.DataFrame) -> str:
     seeds = cells.groupby("learner").seed.nunique()
-    by_seeds = [f"{n} seed{'s'[: n > 1]}: {', '.join(seeds[seeds == n].index)}" for n in sorted(set(seeds))]
+    by_seeds = [f"{_counted(n, 'seed')}: {', '.join(seeds[seeds == n].index)}" for n in sorted(set(seeds))]
     lengths = sorted(set(cells.planned))
     stopped = int((cells.events < cells.planned).sum())
     n_events = " to ".join(f"{n:,}" for n in dict.fromkeys((lengths[0], lengths[-1])))
     n_learners, n_scenarios = cells.learner.nunique(), cells.scenario.nunique()
     return (
-        f"{n_scenarios} scenarios of {n_events} events, {n_learners} learners, {len(cells):,} runs "
+        f"{_counted(n_scenarios, 'scenario')} of {n_events} events, {_counted(n_learners, 'learner')}, "
+        f"{_counted(len(cells), 'run')} "
         f"({'; '.join(by_seeds)}). "
         "Every event is predicted before it is learned, through River's interface, with the settings of "
-        f"`simulations/learners.toml`. {stopped} runs were stopped by a time limit.\n\n{_made(cells)}"
+        f"`simulations/learners.toml`. {_counted(stopped, 'run')} stopped at a time limit.\n\n{_made(cells)}"
     )
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s'[: n != 1]}"
 
 
 def _made(cells: pd.DataFrame) -> str:
@@ -172,6 +183,8 @@ def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str])
 def _behind(cells: pd.DataFrame, ranked: Sequence[str]) -> Section:
     found = summary.behind(cells, [name for name in ranked if name != OURS])
     table = found.assign(points=[f"{p:.1f}" for p in found.points]).set_index("scenario")
+    if not len(table):
+        return f"Where {OURS} is behind", "No other learner is more accurate by over half a percentage point.", None, ""
     text = "Scenarios where another learner is more accurate by over half a percentage point, and the best such one."
     return (f"Where {OURS} is behind", text, table, "")
 
@@ -228,7 +241,7 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
 
 TITLE = "What every learner does under every kind of drift"
 CAPTIONS = {
-    "drift-front": "Accuracy over time of five learners on six scenarios; dashed lines mark true drifts",
+    "drift-front": "Accuracy over time on some scenarios; dashed lines mark true drifts",
     "drift-ranks": "Critical difference diagram of mean ranks",
     "drift-cost": "Accuracy against microseconds per event",
     "drift-curves": "Accuracy over time on every scenario",
@@ -237,7 +250,7 @@ CAPTIONS = {
 
 def markdown(sections: Sequence[Section], where: str) -> str:
     """Format the report as Markdown, with its plots in a folder."""
-    parts = [f"# {TITLE}"]
+    parts = [*(["---\nhide: [toc]\n---"] if where else []), f"# {TITLE}"]  # makes room for the wide table
     for title, text, table, picture in sections:
         parts += [f"## {title}"] if title else []
         parts += [text] if text else []

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from connectors.synthetic import Drift, Event, find
+from connectors.synthetic import Drift, Event, Scenario, find
 from simulations import learners, prequential
 from simulations.drift import cells, summary
 from simulations.drift.__main__ import main
@@ -47,6 +47,11 @@ def test_a_learner_is_named_or_a_path_with_parameters():
 def test_every_learner_of_the_table_learns(name):
     record = cells.measure(Cell(find("stagger-sudden").stretched(60), learners.table()[name], 1))
     assert 0.3 < record["accuracy"] <= 1.0
+
+
+def test_a_misspelt_scenario_is_named_before_any_run(tmp_path):
+    with pytest.raises(SystemExit, match="sea-suden"):
+        main(["--scenarios", "sea-sudden", "sea-suden", "--learners", NONE, "--out", str(tmp_path)])
 
 
 # Cells ----------------------------------------------------------------------------------------------------------------
@@ -116,6 +121,13 @@ def test_a_cell_that_takes_too_long_is_stopped():
     sys.modules[__name__].Slow = Slow
     record = cells.measure(Cell(find("sea-sudden").stretched(2_000), slow, 0, limit=0.2))
     assert 16 <= record["events"] < record["planned"] == 2_000
+
+
+def test_a_stream_of_the_user_that_ends_was_not_stopped(tmp_path):
+    (tmp_path / "mine.csv").write_text("a,y\n" + "1,up\n2,down\n" * 30)
+    file = Scenario("mine", "mine", "streams", 1_000_000, source=f"{tmp_path}/mine.csv?label=y")
+    record = cells.measure(Cell(file, Learner("none", NONE), 0))
+    assert record["events"] == record["planned"] == 60
 
 
 # Running --------------------------------------------------------------------------------------------------------------

@@ -106,6 +106,8 @@ def test_missing_cases_are_measured_and_failures_do_not_stop_the_others(results)
     assert measure(benchmark, options(), results) == 1
     assert asked == ["good", "bad"]
     assert {key: row["accuracy"] for key, row in results.rows.items()} == {"last": 0.0, "good": 1.0}
+    with pytest.raises(SystemExit):
+        measure(benchmark, options(only=["lost"]), results)
     assert measure(benchmark, options(again=True, only=["la"]), results) == 0
     assert asked == ["good", "bad", "last"]
     own = results.runs[results.rows["last"]["run"]]
