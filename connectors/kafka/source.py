@@ -126,7 +126,7 @@ class KafkaSource(Source):
                     topics = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(topics[:20]) or 'none at all'}; "
-                    "create it, or set absent=wait to wait until it is there",
+                    "create it, or add ?absent=wait to its URL to wait until it is there",
                     "no topic",
                     option="absent",
                 )

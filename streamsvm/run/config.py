@@ -339,7 +339,7 @@ def _field(where: str, key: str, config: type[RunConfig]) -> str:
             raise SetupError(f"{where}: `{key}` is now {new}")
         allowed = sorted(each.replace("_", "-") for each in names)
         near = difflib.get_close_matches(key, allowed, 1, cutoff=0.75)
-        hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(allowed)}"
+        hint = f"did you mean `{near[0]}`?" if near else "--help-all lists all"
         if not near and where.startswith("--set"):
             hint = f"options of one file or topic go in its URL, as in 'a.csv?{key}=...'; {hint}"
         raise SetupError(f"{where}: unknown key `{key}`; {hint}")

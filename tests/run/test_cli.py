@@ -235,7 +235,7 @@ def test_refused_before_any_data_is_touched(options, source, message, tmp_path, 
     ("text", "message"),
     [
         ("lable = 'y'", "unknown key `lable`; did you mean `label`"),
-        ("colour = 'y'", "unknown key `colour`; allowed are .*label"),
+        ("colour = 'y'", "unknown key `colour`; --help-all"),
         ("label = true", "argument --label: must be a text, got True"),
         ("quiet = 'yes'", "argument --quiet: must be true or false, got 'yes'"),
         ("config = 'other.toml'", "unknown key `config`"),
