@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 STOP_S = 9.0
 """Seconds until the process of a stopped run is ended."""
+_SAY_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BROKERS_AWAY = 75  # equals `os.EX_TEMPFAIL`, which some systems lack
 _timers: list[threading.Timer] = []
@@ -135,8 +136,7 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
         Called at the deadline. Returns "brokers", another word, or an empty string if the results are complete.
     """
 
-    def end() -> None:
-        waited = waits_for()
+    def say(waited: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             if waited:
                 print(
@@ -147,6 +147,12 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
                 )
             else:
                 sys.stdout.flush()
+
+    def end() -> None:
+        waited = waits_for()
+        saying = threading.Thread(target=say, args=(waited,), daemon=True)
+        saying.start()
+        saying.join(_SAY_S)  # the reader of a pipe may have stopped
         os._exit(_BROKERS_AWAY if waited == "brokers" else 128 + number)
 
     timer = threading.Timer(seconds, end)

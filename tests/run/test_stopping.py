@@ -35,6 +35,13 @@ def test_the_exit_code_depends_on_what_the_run_waits_for(waits_for, cancelled, c
     assert bool(done.stderr) == bool(said)
 
 
+def test_a_process_ends_although_nobody_reads_its_messages():
+    blocked = "import sys, time\nsys.stderr.write('x' * (1 << 20))\n"
+    program = PROGRAM.format(waits_for="brokers", cancelled=False).replace("time.sleep(", f"{blocked}time.sleep(")
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        assert process.wait(120) == 75
+
+
 def test_a_run_names_what_it_waits_for(tmp_path, monkeypatch):
     seen = []
 
