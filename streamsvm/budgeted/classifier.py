@@ -331,8 +331,7 @@ class BSGDClassifier(BudgetedMemory):
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
             raise ParameterError("gamma", "is too small for the relevances of the model: use None")
         self._reset()
-        self._room = ROOM
-        self._move()
+        self._move(self._capacity, ROOM)
         self._adopt_scaler(model.scaler)
         for label in model.classes:
             self._code(label)

@@ -155,15 +155,14 @@ class KnownFeatures:
                     stacklevel=2,
                 )
             return -1
-        if string is None:
-            self.numbers[name] = column
-            self.names.append(name)
-        else:
-            self.strings.setdefault(name, {})[string] = column
-            self.names.append((name, string))
-            self.texts.begin(name)
-        self.is_indicator.append(string is not None)
         self.plain_length = -1
+        columns: dict[Any, int] = self.numbers if string is None else self.strings.setdefault(name, {})
+        # No call between the changes, so that Ctrl-C cannot separate them.
+        columns[name if string is None else string] = column
+        self.names += [name if string is None else (name, string)]
+        self.is_indicator += [string is not None]
+        if string is not None:
+            self.texts.begin(name)
         return column
 
     def add_numbers(self, names: list[Any], counts: Ints) -> None:
@@ -179,11 +178,14 @@ class KnownFeatures:
         for name in names:
             check_name(name)
         before, room = len(self), max(self.max_features - len(self), 0)
-        self.names += names[:room]
-        self.is_indicator += [False] * (len(self) - before)
-        self.numbers.update(zip(names, range(before, len(self)), strict=False))
-        if before < len(self):
+        new = names[:room]
+        if new:
             self.plain_length = -1
+        columns, flags = dict(zip(new, range(before, before + len(new)), strict=True)), [False] * len(new)
+        # No call between the changes, so that Ctrl-C cannot separate them.
+        self.names += new
+        self.is_indicator += flags
+        self.numbers |= columns
         if len(names) > room:
             self.add(names[room], None)  # this warns
             self.n_refused += int(counts[room:].sum())

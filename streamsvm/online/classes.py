@@ -53,8 +53,9 @@ class Classes:
         notice = new_label_notice(label, self.codes)
         if notice is not None:
             logger.warning("%s", notice)
-        self.answers.insert(len(self.codes), label)
-        self.codes[label] = len(self.codes)
+        code = len(self.codes)
+        self.codes[label] = code  # no call between the two changes, so that Ctrl-C cannot separate them
+        self.answers.insert(code, label)
 
     def check(self, label: Any, most: int) -> None:
         """Refuse a value that is not a label, and a new label beyond `most`."""

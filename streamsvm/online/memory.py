@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from river import base
 
 from streamsvm.core.entry_points import EntryPoint
@@ -20,6 +21,7 @@ from streamsvm.features import ranks
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.space import FeatureSpace
+from streamsvm.labels import as_label
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import Archived
 from streamsvm.mutation import Mutable, MutableParameter, check_mutable
@@ -40,7 +42,19 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
 
     _kernels: ClassVar[ModuleType]
     _lock: LearnerLock
+    _capacity: tuple[int, int]
     _room: int
+    _state: State
+    _rows: State
+    _row: NDArray[np.float64]
+    _listed: NDArray[np.int64]
+    _proba: NDArray[np.float64]
+    _n_classes: Any
+    _shares: Any
+    _fast: tuple[Any, ...]
+    _learning: tuple[Any, ...]
+    _fill: Any
+    _view: Any
     _first: FirstRows | None = None
 
     max_features: int
@@ -62,20 +76,21 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         return self._new_state(*self._capacity, room=self._room)
 
     def _make_room(self, n: int) -> None:
-        """Allocate memory for n more events."""
+        """Allocate memory for n more events, and for columns of interrupted calls."""
+        if self._n_prepared < len(self._space) and not self._shares_space:
+            self._grow()
         if self._room < scaling.ROOM and (needed := self._n_held() + n) > self._room:
-            self._room = self._room_for(capacity_for(needed))
-            self._move()
+            self._move(self._capacity, self._room_for(capacity_for(needed)))
 
     def _n_held(self) -> int:
         """Return the number of events counted towards the room."""
         return self.n_events_learned
 
-    def _move(self) -> None:
-        """Move the state to memory of the current capacity."""
-        state = self._fresh_state()
+    def _move(self, capacity: tuple[int, int], room: int) -> None:
+        """Move the state to memory of this capacity."""
+        state = self._new_state(*capacity, room=room)
         state.take(self._state)
-        self._use(state)
+        self._use(state, _capacity=capacity, _room=room)
 
     @locked
     def change_setting(self, name: str, value: Any) -> None:
@@ -90,8 +105,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """
         check_mutable(self, name)
         type(self)(**self._get_params() | {name: value})  # refuses invalid values
-        self._room = scaling.ROOM
-        self._move()
+        self._move(self._capacity, scaling.ROOM)
         self.__dict__[name] = value
         self._fit_settings(self._state)
         state = self._fresh_state()
@@ -140,18 +154,22 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """Number of events learned."""
         return int(self._rows.seen)
 
-    def _use(self, state: State) -> None:
-        """Use this state from now on, and set the attributes of the fast path."""
-        self._state, self._rows = state, state.rows
-        self._rows.learner = state.address
+    def _use(self, state: State, **changes: Any) -> None:
+        """Use this state and these attributes, and set those of the fast path.
+
+        All change at once: Ctrl-C or a lack of memory must not leave a size without its memory.
+        """
+        rows = state.rows
+        rows.learner = state.address
         for name, entry in self._kernels.CODE.items():
-            setattr(self._rows, name, entry.compile().address)
-        self._rows.bind(proba=state.proba)
-        self._lock.guard(state.rows)
-        self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
+            setattr(rows, name, entry.compile().address)
+        rows.bind(proba=state.proba)
+        fast = self._fast_path(rows)
         # Memory views, because their elements are read many times faster than fields of a state or of an array.
-        self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
-        self._follow_space()
+        views = {"_n_classes": state.number("n_classes").data, "_shares": state.proba.data}
+        arrays = {"_row": rows.row, "_listed": rows.row_columns, "_proba": state.proba}
+        self._lock.guard(rows)
+        self.__dict__.update(changes | fast | views | arrays | {"_state": state, "_rows": rows})
         self._on_new_sets()
 
     def _entries(self) -> list[EntryPoint]:
@@ -164,25 +182,28 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         return bool(getattr(self, "scaling", None) == "rank")
 
     def _follow_space(self) -> None:
+        self.__dict__.update(self._fast_path(self._rows))
+
+    def _fast_path(self, rows: State) -> dict[str, Any]:
+        """Return the attributes of the fast path, which are valid together."""
         space = self._space
-        self._rows.row_length = len(space)
-        self._fast = (space.plain_length, space.packer, space.getter, self._rows)
+        rows.row_length = len(space)
+        fast = (space.plain_length, space.packer, space.getter, rows)
         # The first events take the slow path, which checks their features.
-        self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
-        self._fill, self._view = space.filler, self._row.data
+        learning = fast if self._first is None else (-1, *fast[1:])
+        return {"_fast": fast, "_learning": learning, "_fill": space.filler, "_view": rows.row.data}
 
     def _on_new_sets(self) -> None:
         """Connect prediction sets with the probabilities of single events."""
         self._rows.callback_memory = self._sets.follow(self._proba[None, : len(self.labels.codes)])
         self._rows.callback = follow_address() if self._sets else 0
 
-    def _grow(self) -> None:
-        """Grow to the number of known columns and classes."""
-        n_columns, n_classes = len(self._space), len(self.labels.codes)
+    def _grow(self, n_new: int = 0) -> None:
+        """Grow to the number of known columns, and of known and new classes."""
+        n_columns, n_classes = len(self._space), len(self.labels.codes) + n_new
         if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
             columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
-            self._capacity = (columns, max(self._capacity[1], capacity_for(n_classes)))
-            self._move()
+            self._move((columns, max(self._capacity[1], capacity_for(n_classes))), self._room)
         if n_columns > self._n_prepared:
             indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
             if indicators.size > 0:
@@ -194,11 +215,10 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """Return the number of a class; add a new one."""
         code = self.labels.codes.get(label)
         if code is None:
-            code = len(self.labels)
-            self.labels.add(label)
-            label = self.labels.answers[code]
-            self._grow()
+            label, code = as_label(label), len(self.labels)
+            self._grow(1)  # before the label has a number, which is an index into the memory
             self._weight_class(label, code)
+            self.labels.add(label)
             self._on_new_sets()
             self._follow_space()  # users of the fast path notice new classes by it
         return code

@@ -44,9 +44,8 @@ class SavedLearner(RowLearner):
     A learner that grows gets another memory.
     """
 
-    def _use(self, state: State) -> None:
-        super()._use(state)
-        self.blocks = state.blocks()
+    def _use(self, state: State, **changes: Any) -> None:
+        super()._use(state, blocks=state.blocks(), **changes)
 
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

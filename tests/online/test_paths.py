@@ -427,6 +427,29 @@ def test_a_bad_event_changes_nothing(x, y, w, error):
     assert snapshot(model) == before
 
 
+@pytest.mark.parametrize(("make", "error"), [(CPMClassifier, MemoryError), (StreamSVMClassifier, KeyboardInterrupt)])
+def test_a_learner_that_fails_to_grow_continues_as_if_nothing_was_asked(make, error, monkeypatch):
+    first = [{"a": float(i)} for i in range(4)]
+    further = [{"a": float(i % 3), **{f"b{j}": float(i % (j + 2)) for j in range(9)}} for i in range(300)]
+    labels = [f"c{i % 9}" for i in range(300)]
+    model, alone = make(), make()
+    for each in model, alone:
+        each.learn_many(first, ["c0", "c1"] * 2)
+
+    def fail(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(make, "_new_state", fail)
+        with pytest.raises(error):
+            model.learn_many(further, labels)
+    for each in model, alone:
+        each.predict_proba_one(further[1])
+        each.learn_many(further, labels)
+    assert model.n_events_learned == 304
+    assert snapshot(model) == snapshot(alone)
+
+
 @pytest.mark.parametrize("make", [partial(CPMClassifier, scaling="rank"), StreamSVMClassifier])
 def test_predicting_changes_nothing(make):
     model = make()
