@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from streamsvm.run.config import RunConfig
+from streamsvm.run.converters import Span
 from streamsvm.run.options import STREAM_OPTIONS, Settings
-from streamsvm.run.values import Span
 
 _DONE = "0 done; 1 failed; 2 invalid settings, no data were read"
 _REJECTED = "3 done, but more than half of the events were rejected"

@@ -6,7 +6,7 @@ import signal
 from typing import NoReturn
 
 from streamsvm.cli.commands import Watch
-from streamsvm.run.values import read_token
+from streamsvm.run.converters import read_token
 
 
 def main(options: Watch, _started: float) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from connectors.addresses import split_urls
 from connectors.registry import Connector, are_paths, by_scheme, is_place, name_of
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
+from streamsvm.run.converters import converted, label_of, params_of, read_token
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.options import (
     LATE_OPTIONS,
@@ -27,7 +28,6 @@ from streamsvm.run.options import (
     StreamOptions,
     option_of,
 )
-from streamsvm.run.values import converted, label_of, params_of, read_token
 
 _BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels
 _APART = ("config", "params", "learn")

@@ -19,7 +19,7 @@ from streamsvm.delayed.protocol import Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
-from streamsvm.run.names import meanings, meant
+from streamsvm.run.formatting import meanings, meant
 from streamsvm.run.options import option_of
 from streamsvm.run.stage import Stage, Step
 

@@ -23,7 +23,7 @@ from streamsvm.models.codec import State, Stateful, nested, part_of
 from streamsvm.run.decisions import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
-from streamsvm.run.names import known, meant
+from streamsvm.run.formatting import known, meant
 from streamsvm.run.outputs import FILE, request_table, with_gaps
 from streamsvm.run.stage import Judged, Step
 from streamsvm.run.stages import ModelStage

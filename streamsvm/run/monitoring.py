@@ -21,8 +21,8 @@ from streamsvm.parameters import ParameterError
 from streamsvm.run.accuracy_drops import ALPHA, AccuracyDrop
 from streamsvm.run.config import DEFAULT_REFERENCE
 from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.formatting import plain
 from streamsvm.run.history import History, refitting
-from streamsvm.run.names import plain
 from streamsvm.run.options import option_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Options of a run, by group; the docstrings are the command-line help.
 
-An option ``--max-events`` is the field ``max_events``. The type of a field names its converter in `values.KINDS`.
+An option ``--max-events`` is the field ``max_events``. The type of a field names its converter in `converters.KINDS`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from streamsvm.run.values import (
+from streamsvm.run.converters import (
     Alarm,
     AtEnd,
     Cost,
@@ -47,7 +47,7 @@ class Settings:
 
     @classmethod
     def kinds(cls) -> dict[str, str]:
-        """Return the type of each field, as a name in `values.KINDS`."""
+        """Return the type of each field, as a name in `converters.KINDS`."""
         return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls)}  # type: ignore[arg-type]
 
 

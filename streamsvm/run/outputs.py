@@ -17,7 +17,7 @@ from connectors.events import Position, Rejected
 from connectors.streams import Sink
 from streamsvm.delayed.protocol import Answer
 from streamsvm.run.errors import SetupError, refusing
-from streamsvm.run.names import ClassNames
+from streamsvm.run.formatting import ClassNames
 
 _PURPOSES = {
     "out": "predictions",

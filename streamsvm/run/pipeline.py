@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from connectors.joined import JoinedSource
 from streamsvm.run import stages
 from streamsvm.run.decisions import DecideStage, RunDecisions
+from streamsvm.run.formatting import ClassNames
 from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.learners import as_learner
-from streamsvm.run.names import ClassNames
 from streamsvm.run.stage import Stage
 
 if TYPE_CHECKING:

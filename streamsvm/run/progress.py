@@ -8,9 +8,9 @@ import time
 from typing import TextIO
 
 from streamsvm.run.estimate import Estimated
+from streamsvm.run.formatting import span
 from streamsvm.run.history import Refits
 from streamsvm.run.late_labels import JoinStage
-from streamsvm.run.names import span
 from streamsvm.run.report import Report
 
 _DRAW_S = 0.1

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, listed, shown
 from streamsvm.run.alarm_texts import following_drop, line
+from streamsvm.run.formatting import known, plain, span
 from streamsvm.run.history import Refits
 from streamsvm.run.late_labels import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
-from streamsvm.run.names import known, plain, span
 from streamsvm.run.notices import rejection
 from streamsvm.run.report import Report
 

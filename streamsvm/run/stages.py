@@ -11,10 +11,10 @@ from connectors.joined import JoinedSource
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.models import TooManyClasses
 from streamsvm.run.errors import RunError
+from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import Refits
 from streamsvm.run.learners import check_names, one_by_one, written_reasons
 from streamsvm.run.monitoring import RunMonitor
-from streamsvm.run.names import ClassNames
 from streamsvm.run.outputs import prediction_table, rejection_table
 from streamsvm.run.report import Rate
 from streamsvm.run.stage import Judged, Stage, Step

@@ -19,10 +19,10 @@ import orjson
 
 from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
+from streamsvm.run.formatting import known, plain
 from streamsvm.run.history import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
-from streamsvm.run.names import known, plain
 from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features

@@ -15,8 +15,8 @@ from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
+from streamsvm.run.formatting import plain
 from streamsvm.run.learners import Learner, reasons_for
-from streamsvm.run.names import plain
 
 _MOST_AT_ONCE = 20
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000

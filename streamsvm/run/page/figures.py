@@ -10,9 +10,9 @@ import numpy as np
 
 from streamsvm.names import listed, shown
 from streamsvm.run.alarm_texts import line, moved
+from streamsvm.run.formatting import known
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.names import known
 from streamsvm.run.report import Report
 
 _MOST_CLASSES, _MOST_ANNOTATIONS, _MOST_COLUMNS, _MOST_ALARMS = 12, 400, 20, 50
