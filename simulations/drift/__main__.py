@@ -1,4 +1,4 @@
-"""What every learner does under every kind of drift.
+"""Accuracy and time of every learner under every kind of drift.
 
     python -m simulations.drift                          all scenarios and available learners, then the report
     python -m simulations.drift --quick                  a short selection, within two minutes

@@ -126,6 +126,7 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         )
     )
     sections.append(("Accuracy over time", "", None, "drift-curves"))
+    sections.append(("How it was measured", _made(cells), None, ""))
     return sections
 
 
@@ -141,7 +142,7 @@ def _opening(cells: pd.DataFrame) -> str:
         f"{_counted(len(cells), 'run')} "
         f"({'; '.join(by_seeds)}). "
         "Every event is predicted before it is learned, through River's interface, with the settings of "
-        f"`simulations/learners.toml`. {_counted(stopped, 'run')} stopped at a time limit.\n\n{_made(cells)}"
+        f"`simulations/learners.toml`. {_counted(stopped, 'run')} stopped at a time limit."
     )
 
 
@@ -239,7 +240,7 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
 
 # Pages ----------------------------------------------------------------------------------------------------------------
 
-TITLE = "What every learner does under every kind of drift"
+TITLE = "Drift scenarios"
 CAPTIONS = {
     "drift-front": "Accuracy over time on some scenarios; dashed lines mark true drifts",
     "drift-ranks": "Critical difference diagram of mean ranks",
