@@ -51,6 +51,36 @@ def eager(X: Any) -> nw.DataFrame[Any] | None:
     return table
 
 
+def refuse_other_order(X: Any, y: Any) -> None:
+    """Refuse labels that have the index of the rows in another order.
+
+    Rows and labels are matched by position, as in scikit-learn. Labels with an index of other values are accepted.
+
+    Parameters
+    ----------
+    X, y
+        Rows and labels; only the index of pandas is compared.
+
+    Raises
+    ------
+    ValueError
+        If the order differs.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> refuse_other_order(pd.DataFrame({"size": [1, 2]}), pd.Series(["a", "b"], index=[1, 0]))
+    Traceback (most recent call last):
+    ValueError: the index of the labels is that of the rows in another order: use y.loc[X.index]
+    """
+    rows: Any = getattr(X, "index", None)
+    labels: Any = getattr(y, "index", None)
+    if rows is labels or not (hasattr(rows, "equals") and hasattr(labels, "equals")) or len(rows) != len(labels):
+        return
+    if not rows.equals(labels) and rows.is_unique and labels.is_unique and rows.isin(labels).all():
+        raise ValueError("the index of the labels is that of the rows in another order: use y.loc[X.index]")
+
+
 def empty_like(X: Any) -> nw.DataFrame[Any] | None:
     """Return a frame of the kind of `eager(X)`: X if it is eager, else an empty one.
 

@@ -120,6 +120,18 @@ def test_letters_and_codes_may_be_classes_of_their_own(caplog):
     assert (model.notices, caplog.text) == ([], "")
 
 
+@each_choice(
+    ("make", [*MAKERS.values(), lambda: DecidingClassifier(CPMClassifier())]),
+    ("way", ["learn_many", "test_then_train"]),
+)
+def test_labels_in_another_order_than_their_rows_are_refused(make, way):
+    X, y = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), pd.Series(["a", "b", "a"])
+    for accepted in (y, y.rename({0: 7}), list(y), y.to_frame()):
+        getattr(make(), way)(X, accepted)
+    with pytest.raises(ValueError, match=r"X\.index"):
+        getattr(make(), way)(X, y[::-1])
+
+
 @pytest.mark.parametrize("make", [*MAKERS.values()][:4])
 def test_one_weight_is_that_of_all_rows(make):
     one, each, single = make(), make(), make()

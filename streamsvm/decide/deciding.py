@@ -15,6 +15,7 @@ from river import base
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import answers
 from streamsvm.features.tables import like
+from streamsvm.frames import refuse_other_order
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
@@ -271,6 +272,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
             If rows cannot be used; nothing has been learned then.
         """
         model: Any = self.model
+        refuse_other_order(X, y)
         y = labels_of(y)
         _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
         shares = self._over_known(shares, model.classes_)

@@ -15,6 +15,7 @@ from streamsvm.core.state import State
 from streamsvm.decide.reasons import Groups, Masks
 from streamsvm.features.rows import BadRows, EncodedRows, Floats, Ints
 from streamsvm.features.tables import weights_of
+from streamsvm.frames import refuse_other_order
 from streamsvm.labels import coded_labels
 from streamsvm.online import driver
 from streamsvm.online.batch import BATCH
@@ -42,6 +43,7 @@ class RowLearner(EventLearner):
         complete: bool = True,
         whole: bool = True,
     ) -> Events:
+        refuse_other_order(X, y)
         labels = coded_labels(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = (weights > 0.0) & are_labels(labels, unlabelled)
