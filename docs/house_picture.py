@@ -10,13 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).parent / "explanation" / "house.svg"
-WIDTH, HEIGHT, ACROSS, DOWN = 130, 34, 190, 78
+WIDTH, HEIGHT, ACROSS, DOWN = 118, 36, 130, 76
 ABOVE = "simulations"
 BESIDE = "connectors"
 # Where rooms stand from the left, so that few arrows cross; their layers say how high.
-COLUMNS = {"cli": 1, "run": 0.5, "keyed": 2, "delayed": 2, "refit": 0.5, "loading": 2, "ensemble": 1, "polytope": 2}
-COLUMNS |= {"budgeted": 3, "online": 1.5, "features": 2, "decide": 1, "models": 1, "parameters": 0, "names": 2}
-COLUMNS |= {"labels": 3, "locks": 4, "core": 0.5, "connectors": 3, "sklearn": 3, "monitor": 3}
+COLUMNS = {"simulations": 2, "run": 0.5, "keyed": 2, "delayed": 1.5, "sklearn": 3, "loading": 3, "ensemble": 1.5}
+COLUMNS |= {"polytope": 1, "budgeted": 2, "online": 1.5, "decide": 1.5, "monitor": 3.5, "features": 4, "models": 1}
+COLUMNS |= {"parameters": 0.6, "names": 3, "labels": 4, "locks": 5, "frames": 1.4, "connectors": 4}
 
 
 def page() -> str:
@@ -25,7 +25,7 @@ def page() -> str:
     right = max(x for x, _ in places.values()) + WIDTH + 20
     bottom = max(y for _, y in places.values()) + HEIGHT + 20
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right} {bottom}" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right} {bottom}" font-size="18">',
         "<style>text {font-family: sans-serif}</style>",
         '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 8 4 0 8z" fill="#5c6bc0"/></marker>',
@@ -36,7 +36,7 @@ def page() -> str:
         lines.append(
             f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#e8eaf6" stroke="#3949ab"/>'
         )
-        lines.append(f'<text x="{x + WIDTH // 2}" y="{y + 22}" text-anchor="middle" fill="#1a237e">{room}</text>')
+        lines.append(f'<text x="{x + WIDTH // 2}" y="{y + 24}" text-anchor="middle" fill="#1a237e">{room}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -61,7 +61,7 @@ def arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
     to_x, to_y = end[0] + WIDTH // 2, end[1]
     bend = (to_y - y) // 2
     path = f"M{x} {y}C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y}"
-    return f'<path d="{path}" fill="none" stroke="#5c6bc0" marker-end="url(#tip)"/>'
+    return f'<path d="{path}" fill="none" stroke="#5c6bc0" stroke-width="1.3" marker-end="url(#tip)"/>'
 
 
 def needed(room: str) -> set[str]:
