@@ -299,12 +299,12 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
     return found
 
 
-def are_measured(labels: Sequence[Any]) -> bool:
+def are_fractional(labels: Sequence[Any]) -> bool:
     """Return whether most labels are fractional numbers, which suggests regression.
 
     Examples
     --------
-    >>> are_measured(["3.467", 2.5, "12"]), are_measured([1, 2, 3.0, "a"])
+    >>> are_fractional(["3.467", 2.5, "12"]), are_fractional([1, 2, 3.0, "a"])
     (True, False)
     """
     return 2 * sum(map(_has_fraction, labels)) > len(labels)

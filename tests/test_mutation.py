@@ -20,7 +20,7 @@ MODELS = {
     "bsgd": lambda: BSGDClassifier(budget=30),
     "blend": lambda: StreamSVMClassifier(effort="low", budget=30, label_autocorrelation=False),
     "blend with costs": lambda: StreamSVMClassifier(effort="low", budget=30, abstain=0.4, label_autocorrelation=False),
-    "blend with refits": lambda: StreamSVMClassifier("low", 30, label_autocorrelation=False, refit="newton"),
+    "blend with refits": lambda: StreamSVMClassifier("low", budget=30, label_autocorrelation=False, refit="newton"),
     "delayed": lambda: DelayedClassifier(CPMClassifier()),
 }
 

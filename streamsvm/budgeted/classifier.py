@@ -44,6 +44,12 @@ class BSGDClassifier(BudgetedMemory):
     budget
         Maximum number of support vectors. A larger budget fits finer boundaries and remembers longer, at proportional
         cost.
+    class_weight
+        Weights of the training steps by label, `"balanced"` for weights inversely proportional to class frequencies, or
+        None. Weights distort the predicted probabilities. To avoid this, use `DecidingClassifier` with costs.
+    categories
+        Names of categorical features with any number of categories. Other features whose strings rarely repeat, such as
+        identifiers and timestamps, are left out with a warning (see `FeatureSpace`).
     gamma
         Kernel width for scaled values; a larger gamma is more local. None uses the inverse of the running mean of the
         squared norm of events, like gamma="scale" in scikit-learn.
@@ -55,6 +61,13 @@ class BSGDClassifier(BudgetedMemory):
     heads
         (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over the
         shared support vectors. The weight of a head in the vote depends on its recent accuracy.
+    l2
+        Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
+        l2 = 2 / (C n).
+    metric
+        `"learned"` also trains the weight of each column in the distance, with the same loss. Irrelevant columns lose
+        weight, and gamma matters less. Events that change the model take up to twice the time. `"fixed"` weights
+        columns equally.
     scaling
         `"standard"` subtracts the running mean and divides by the running standard deviation. `"decayed"` uses
         exponentially decayed statistics with half-life `scaling_window`. `"rank"` uses the rank among the last
@@ -62,23 +75,10 @@ class BSGDClassifier(BudgetedMemory):
         events is not centred, so that an absent value means 0.
     scaling_window
         Number of values, see `scaling`.
-    class_weight
-        Weights of the training steps by label, `"balanced"` for weights inversely proportional to class frequencies, or
-        None. Weights distort the predicted probabilities. To avoid this, use `DecidingClassifier` with costs.
     max_features
         Maximum number of columns (numeric features and categories). Further columns are ignored and counted.
-    categories
-        Names of categorical features with any number of categories. Other features whose strings rarely repeat, such as
-        identifiers and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
         Maximum number of classes. Events of further classes are refused.
-    metric
-        `"learned"` also trains the weight of each column in the distance, with the same loss. Irrelevant columns lose
-        weight, and gamma matters less. Events that change the model take up to twice the time. `"fixed"` weights
-        columns equally.
-    l2
-        Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
-        l2 = 2 / (C n).
 
     Attributes
     ----------
@@ -139,19 +139,19 @@ class BSGDClassifier(BudgetedMemory):
     def __init__(
         self,
         budget: int = 200,
+        *,
+        class_weight: dict[Any, float] | str | None = None,
+        categories: tuple[Hashable, ...] | None = None,
         gamma: float | None = None,
         loss: str = "hinge",
         learning_rate: float | None = 0.3,
         heads: tuple[tuple[str, float | None], ...] | None = None,
+        l2: float = 3e-4,
+        metric: str = "learned",
         scaling: str = "standard",
         scaling_window: int = 1_000,
-        class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
-        categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
-        *,
-        metric: str = "learned",
-        l2: float = 3e-4,
     ) -> None:
         self.budget = budget
         self.gamma = gamma

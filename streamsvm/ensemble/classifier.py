@@ -44,6 +44,18 @@ class StreamSVMClassifier(Ensemble):
     effort
         `"low"`, `"normal"` or `"high"`. It sets the defaults of `members` and `budget`. More effort takes more time per
         event.
+    refit
+        Batch solver that is refitted to windows of the stream: a name, an instance, or a dict with parameters of
+        `RefitClassifier`. Its models vote with the members. None: no refits.
+    cost, class_weight, abstain
+        Costs of decisions, as in `Costs`. Predicted labels are then the decisions with the least expected cost, or None
+        if the classifier abstains. Learning, probabilities, prediction sets and explanations do not change.
+    categories
+        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
+        and timestamps, are left out with a warning (see `FeatureSpace`).
+    label_autocorrelation
+        Whether to learn how labels depend on previous labels. Predictions use this dependence only where it improves
+        the log loss. Set it to False if events have no order, or if labels arrive in a different order from events.
     budget
         Maximum number of support vectors of each kernel member. Large members have five times as many. None: depends on
         `effort`.
@@ -53,24 +65,12 @@ class StreamSVMClassifier(Ensemble):
     vote_window
         Approximate number of recent events over which the vote averages accuracies. With late labels the number is 20
         times as large.
-    label_autocorrelation
-        Whether to learn how labels depend on previous labels. Predictions use this dependence only where it improves
-        the log loss. Set it to False if events have no order, or if labels arrive in a different order from events.
     max_features
         Maximum number of columns: one per numeric feature and one per string value. Further columns are ignored and
         counted.
-    categories
-        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
-        and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
         Maximum number of classes. Events of further classes are refused, because each class takes memory for every
         column.
-    refit
-        Batch solver that is refitted to windows of the stream: a name, an instance, or a dict with parameters of
-        `RefitClassifier`. Its models vote with the members. None: no refits.
-    cost, class_weight, abstain
-        Costs of decisions, as in `Costs`. Predicted labels are then the decisions with the least expected cost, or None
-        if the classifier abstains. Learning, probabilities, prediction sets and explanations do not change.
 
     Attributes
     ----------
@@ -130,18 +130,18 @@ class StreamSVMClassifier(Ensemble):
     def __init__(
         self,
         effort: Effort = "normal",
-        budget: int | None = None,
-        members: tuple[str, ...] | None = None,
-        vote_window: float = 500.0,
-        label_autocorrelation: bool = True,
-        max_features: int = 65_536,
-        categories: tuple[Hashable, ...] | None = None,
-        max_classes: int = 1_000,
         *,
         refit: Any = None,
         cost: Any = None,
         class_weight: dict[Any, float] | str | None = None,
         abstain: float | None = None,
+        categories: tuple[Hashable, ...] | None = None,
+        label_autocorrelation: bool = True,
+        budget: int | None = None,
+        members: tuple[str, ...] | None = None,
+        vote_window: float = 500.0,
+        max_features: int = 65_536,
+        max_classes: int = 1_000,
     ) -> None:
         check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:

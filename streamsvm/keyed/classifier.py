@@ -38,13 +38,6 @@ class KeyedClassifier(KeyEvents):
         The field of an event with its label. An event without it, or with None, is only predicted.
     ignore
         Fields that are not features.
-    prior_model
-        A model of all keys: a trained classifier, or a file that one was saved to. `"learn"` creates an untrained copy
-        of `model` that learns the events of all keys. A new key starts with the predictions of the prior model. Later
-        its probabilities combine both models, with weights for each key that follow their log loss; see
-        `streamsvm.keyed.prior`. The prior model does not affect the learning of the key's own model.
-    prior_model_learns
-        Whether the prior model learns the events of all keys; otherwise it does not change.
     time
         The field with the event time: a number since 1970, ISO 8601 or RFC 2822. It is not a feature.
     time_unit
@@ -62,6 +55,13 @@ class KeyedClassifier(KeyEvents):
         How long events wait for their label, in event time, in seconds or as a timedelta. None: without limit.
     max_pending
         Maximum number of waiting events and labels of a key. If there are more, the oldest one is dropped.
+    prior_model
+        A model of all keys: a trained classifier, or a file that one was saved to. `"learn"` creates an untrained copy
+        of `model` that learns the events of all keys. A new key starts with the predictions of the prior model. Later
+        its probabilities combine both models, with weights for each key that follow their log loss; see
+        `streamsvm.keyed.prior`. The prior model does not affect the learning of the key's own model.
+    prior_model_learns
+        Whether the prior model learns the events of all keys; otherwise it does not change.
 
     Attributes
     ----------
@@ -113,8 +113,6 @@ class KeyedClassifier(KeyEvents):
         *,
         label: str = "label",
         ignore: Iterable[Hashable] = (),
-        prior_model: Any = None,
-        prior_model_learns: bool = False,
         time: str | None = None,
         time_unit: str | None = None,
         time_format: str | None = None,
@@ -122,6 +120,8 @@ class KeyedClassifier(KeyEvents):
         join: str | None = None,
         label_timeout: timedelta | float | None = None,
         max_pending: int = 100,
+        prior_model: Any = None,
+        prior_model_learns: bool = False,
     ) -> None:
         if isinstance(ignore, str):
             raise ParameterTypeError("ignore", f"must be a sequence of field names, got {ignore!r}")

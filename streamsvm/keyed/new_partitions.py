@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm.keyed.topics import Watch, consumer, end, partitions
+from streamsvm.keyed.topics import GroupMonitor, consumer, end, partitions
 
 # isort: split
 import orjson
@@ -227,7 +227,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
             return db
 
 
-class PausedPartitions(Watch):
+class PausedPartitions(GroupMonitor):
     """Pauses new partitions until all events before their creation are processed.
 
     Otherwise a moved key would start there before it has learned its earlier events.

@@ -135,7 +135,7 @@ def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any
             left.discard(found.partition())
 
 
-class Watch(contextlib.AbstractContextManager["Watch"]):
+class GroupMonitor(contextlib.AbstractContextManager["GroupMonitor"]):
     """Context manager with a thread that monitors the progress of a consumer group."""
 
     def __init__(self, app: Application) -> None:
@@ -172,7 +172,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         return True
 
 
-class Ending(Watch):
+class StopAtEnd(GroupMonitor):
     """Stops an application when all records that existed at the start are processed."""
 
     def __init__(self, app: Application, topics: Sequence[str]) -> None:

@@ -24,8 +24,8 @@ from streamsvm.keyed.key_state import KeyStateError
 from streamsvm.keyed.new_partitions import MovedStates, PausedPartitions
 from streamsvm.keyed.topics import (
     ANSWER_S,
-    Ending,
     Growth,
+    StopAtEnd,
     check_letters,
     check_settings,
     consumer,
@@ -178,7 +178,7 @@ class Worker:
         ConnectorError
             If the state of a key is too large, or states cannot be read or written.
         """
-        watch = Ending(self.app, self._sources) if until_end else None
+        watch = StopAtEnd(self.app, self._sources) if until_end else None
         try:
             with self._moving_keys(), watch or contextlib.nullcontext():
                 self.app.run()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from connectors.columns.strings import CategoricalColumn
 from streamsvm.label_order import LabelOrder
-from streamsvm.labels import are_measured, as_label, check_label, is_label, new_label_notice, twin_notices
+from streamsvm.labels import are_fractional, as_label, check_label, is_label, new_label_notice, twin_notices
 from streamsvm.parameters import ParameterError
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Classes:
         """
         if n_before < MANY_CLASSES <= len(self.codes):
             n_learned += 1 + labels.index(self.answers[MANY_CLASSES - 1])
-            if n_learned < 2 * MANY_CLASSES or are_measured(self.answers):
+            if n_learned < 2 * MANY_CLASSES or are_fractional(self.answers):
                 self.many_at = n_learned
                 logger.warning("%s", _many_notice(n_learned))
 

@@ -42,6 +42,18 @@ class CPMClassifier(base.OnlineClassifier):
     ----------
     n_faces
         Number of hyperplanes per class. More hyperplanes fit finer boundaries at proportional cost.
+    class_weight
+        Weights of the steps by label, `"balanced"` for weights inversely proportional to class frequencies, or None.
+        Weights affect the predicted classes, and the probabilities are then not calibrated. For calibrated
+        probabilities, use None and wrap the classifier in `DecidingClassifier` with costs.
+    categories
+        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
+        and timestamps, are left out with a warning (see `FeatureSpace`).
+    l2
+        Strength of the penalty. The step size is 1 / (l2 * t). Larger values give smoother and steadier models.
+    horizon
+        Upper bound of the step count t, so that the model still adapts late in a long stream. The step size then stays
+        at 1 / (l2 * horizon), and learned weights decay over `horizon` events.
     scaling
         Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
         like `"standard"`, with exponentially decayed statistics of half-life `scaling_window`. `"rank"`: rank among the
@@ -49,24 +61,12 @@ class CPMClassifier(base.OnlineClassifier):
         is not centred, so that an absent value means 0.
     scaling_window
         Number of values, see `scaling`.
-    class_weight
-        Weights of the steps by label, `"balanced"` for weights inversely proportional to class frequencies, or None.
-        Weights affect the predicted classes, and the probabilities are then not calibrated. For calibrated
-        probabilities, use None and wrap the classifier in `DecidingClassifier` with costs.
     max_features
         Maximum number of columns: one per numeric feature and one per string value. Further columns are ignored and
         counted.
-    categories
-        Features whose strings are always categories. By default, features with mostly new strings, such as identifiers
-        and timestamps, are left out with a warning (see `FeatureSpace`).
     max_classes
         Maximum number of classes. Events of further classes are refused, because each class takes memory for every
         column.
-    l2
-        Strength of the penalty. The step size is 1 / (l2 * t). Larger values give smoother and steadier models.
-    horizon
-        Upper bound of the step count t, so that the model still adapts late in a long stream. The step size then stays
-        at 1 / (l2 * horizon), and learned weights decay over `horizon` events.
 
     Attributes
     ----------
@@ -127,15 +127,15 @@ class CPMClassifier(base.OnlineClassifier):
     def __init__(
         self,
         n_faces: int = 4,
-        scaling: str = "standard",
-        scaling_window: int = 1_000,
-        class_weight: dict[Any, float] | str | None = None,
-        max_features: int = 65_536,
-        categories: tuple[Hashable, ...] | None = None,
-        max_classes: int = 1_000,
         *,
+        class_weight: dict[Any, float] | str | None = None,
+        categories: tuple[Hashable, ...] | None = None,
         l2: float = 0.01,
         horizon: int = 3_000,
+        scaling: str = "standard",
+        scaling_window: int = 1_000,
+        max_features: int = 65_536,
+        max_classes: int = 1_000,
     ) -> None:
         check_number("n_faces", n_faces, 1, 10_000, whole=True)
         check_number("l2", l2, 1e-12, 1e6)

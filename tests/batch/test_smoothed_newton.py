@@ -75,8 +75,8 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
     slopes = [(value(point + step) - value(point - step)) / (2 * h) for step in steps]
     np.testing.assert_allclose(gradient(point), slopes, rtol=1e-6, atol=1e-9)
     shares, weights = np.empty(40), np.empty(40)
-    kernels.slopes(margins(point), shares)
-    kernels.bend(margins(point), shares, weights)
+    kernels.hinge_slopes(margins(point), shares)
+    kernels.hessian_weights(margins(point), shares, weights)
     bends = [(gradient(point + step) - gradient(point - step)) / (2 * h) for step in steps]
     for view in (X, scipy.sparse.csr_matrix(X)):
         hessian = np.tril(as_matrix(view).gram(np.arange(40), weights, np.arange(6)))
@@ -84,7 +84,7 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
     at = kernels.along(margins(point), X @ steps[0, :6] / h, 0.0, 0.0)
     np.testing.assert_allclose(at[:2], (value(point), slopes[0]), rtol=1e-6)
     np.testing.assert_allclose(at[2], bends[0][0], rtol=1e-5)
-    np.testing.assert_allclose(kernels.at_bias(margins(point)), (slopes[6], bends[6][6]), rtol=1e-5)
+    np.testing.assert_allclose(kernels.bias_derivatives(margins(point)), (slopes[6], bends[6][6]), rtol=1e-5)
 
 
 @each_choice(

@@ -35,7 +35,7 @@ from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.quix import MAX_KEYS, Application, ModelCache, apply_keyed
-from streamsvm.keyed.topics import Ending, check_letters, partitions
+from streamsvm.keyed.topics import StopAtEnd, check_letters, partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.commands import ran_here
@@ -318,7 +318,7 @@ def test_a_worker_ends_at_the_end_although_brokers_were_away_for_a_moment(monkey
     monkeypatch.setattr(topics_module, "partitions", found)
     monkeypatch.setattr(topics_module, "ends", lambda client, topic, n: [5] * n)
     monkeypatch.setattr(topics_module, "is_unprocessed", lambda *_: False)
-    with Ending(app, ["events", "labels"]):
+    with StopAtEnd(app, ["events", "labels"]):
         assert stopped.wait(20)
 
 

@@ -44,7 +44,7 @@ def loss_of(u, squared, eps):
 
 
 @kernel
-def respond(z, losses, r, h):
+def dual_and_hessian_weights(z, losses, r, h):
     """Fill r with y * alpha, and h with the weights of the rows in the Hessian.
 
     Returns

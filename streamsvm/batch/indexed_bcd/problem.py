@@ -239,7 +239,7 @@ def look(
         size = part.stop - part.start
         z, r, h = np.empty(size), np.empty((1, size)), np.empty(size)
         scores(matrix, w, z, point.z[part])
-        *found, n_support, n_out = kernels.respond(z, task.losses(part, eps), r[0], h)
+        *found, n_support, n_out = kernels.dual_and_hessian_weights(z, task.losses(part, eps), r[0], h)
         sums += found
         point.n_support += n_support
         point.n_out += n_out

@@ -112,7 +112,7 @@ def _foresee(
 ) -> None:
     """Move the dual points along the steps; near the end, compute their bounds."""
     sums = [
-        kernels.foresee(problem.margins, z, step.b, problem.shares, r)
+        kernels.step_dual(problem.margins, z, step.b, problem.shares, r)
         for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)
     ]
     near = [k for k, problem in enumerate(problems) if -descents[k] <= FORESEEN * tol * problem.best.objective]

@@ -114,7 +114,7 @@ def along(m, dz, dbias, t):
 
 
 @jit_fastmath
-def foresee(m, dz, dbias, shares, r):
+def step_dual(m, dz, dbias, shares, r):
     """Move alpha = c * shares by a full step to first order; fill r with y * alpha.
 
     The result is clipped to [0, c].
@@ -142,7 +142,7 @@ def foresee(m, dz, dbias, shares, r):
 
 
 @jit_fastmath
-def slopes(m, shares):
+def hinge_slopes(m, shares):
     """Fill shares with psi'(u)."""
     z, bias, eps = m.z, m.bias, m.eps
     for k in range(len(z)):
@@ -152,7 +152,7 @@ def slopes(m, shares):
 
 
 @jit_fastmath
-def at_bias(m):
+def bias_derivatives(m):
     """Compute the first two derivatives of the smoothed hinge in the bias."""
     z, bias, c, eps = m.z, m.bias, m.c, m.eps
     slope = curvature = 0.0
@@ -168,7 +168,7 @@ def at_bias(m):
 
 
 @jit_fastmath
-def bend(m, shares, h):
+def hessian_weights(m, shares, h):
     """Fill h with the weights of the rows in the Hessian.
 
     The weights linearise sqrt(eps^2 + u^2) (2 share - 1) = u in both u and the share (Chan, Golub and Mulet, 1999).
@@ -196,13 +196,13 @@ def bend(m, shares, h):
 
 
 @inlined
-def shrink(x, by):
+def soft_threshold(x, by):
     """Return the soft threshold of x."""
     return math.copysign(max(abs(x) - by, 0.0), x)
 
 
 @kernel
-def mirror(H):
+def symmetrize(H):
     """Copy the lower triangle to the upper one."""
     for i in range(len(H)):
         for j in range(i):
@@ -210,7 +210,7 @@ def mirror(H):
 
 
 @kernel
-def descend(H, step, n_sweeps, tolerance):
+def coordinate_descent(H, step, n_sweeps, tolerance):
     """Minimise an `L1Step` with q = H d by coordinate descent.
 
     Sweeps alternate between all and nonzero coordinates. Returns the largest change of a coordinate's derivative in the
@@ -227,7 +227,7 @@ def descend(H, step, n_sweeps, tolerance):
             penalty = mu if j < n - 1 else 0.0
             if H[j, j] <= 0.0 or (not full and before == 0.0 and penalty > 0.0):
                 continue
-            after = shrink(before - (g[j] + q[j]) / H[j, j], penalty / H[j, j])
+            after = soft_threshold(before - (g[j] + q[j]) / H[j, j], penalty / H[j, j])
             change = after - before
             if change != 0.0:
                 d[j] = after - w[j]

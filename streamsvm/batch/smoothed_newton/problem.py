@@ -125,7 +125,7 @@ class Problem:
 
     def follow_margins(self) -> None:
         """Compute the dual point of the current margins."""
-        kernels.slopes(self.margins, self.shares)
+        kernels.hinge_slopes(self.margins, self.shares)
 
     # Evaluation ------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Problem:
 
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """Select rows with curvature, or a sample of them; returns rows and weights."""
-        total, mean = kernels.bend(self.margins, self.shares, h)
+        total, mean = kernels.hessian_weights(self.margins, self.shares, h)
         rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
         if len(h) <= most:
             return rows, h[rows]
@@ -287,7 +287,7 @@ class Problem:
         enough = 1e-3 * target / (1.0 + float(np.abs(self.w) @ self.penalties.peaks))
         low, high = -math.inf, math.inf
         for _ in range(60):
-            slope, curvature = kernels.at_bias(self.margins)
+            slope, curvature = kernels.bias_derivatives(self.margins)
             if abs(slope) <= max(enough, 1e-15):
                 break
             if slope < 0.0:

@@ -36,7 +36,7 @@ class Penalties:
     def dual(self, v: Floats, mass: float, balance: float) -> float:
         """Compute a lower bound of the optimum from a dual point alpha in [0, c].
 
-        The dual objective is sum(alpha) - |shrink(v, l1)|^2 / (2 l2) with v = sum(alpha y x). A bias needs
+        The dual objective is sum(alpha) - |soft_threshold(v, l1)|^2 / (2 l2) with v = sum(alpha y x). A bias needs
         balance = sum(alpha y) = 0. Scaling down the heavier class ensures this, and changes column j of v by at most
         |balance| * peaks[j]. The bound is the largest over all multiples of alpha.
         """
@@ -125,12 +125,12 @@ class QuadraticModel:
         wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
         wrong[-1] = abs(g[-1])
         hessian = self._hessian()
-        kernels.mirror(hessian)
+        kernels.symmetrize(hessian)
         d = np.zeros(len(g))
         step = kernels.L1Step(g, w, l1, d, np.zeros(len(g)))
         tolerance = 1e-2 * float(wrong.max())
         for _ in range(ROUNDS):
-            if kernels.descend(hessian, step, SWEEPS, tolerance) <= tolerance:
+            if kernels.coordinate_descent(hessian, step, SWEEPS, tolerance) <= tolerance:
                 break
             _improve(hessian, step)
         return d
