@@ -106,7 +106,7 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, seed: in
     """
     X, y, X_test, y_test = split
     n = len(y)
-    published = type("Published", (BSGDClassifier,), {"horizon": 10**12, "absorb": 1.0, "merges": merges})
+    published = type("Published", (BSGDClassifier,), {"horizon": 10**12})
     model = published(
         budget=budget,
         gamma=gamma,
@@ -114,6 +114,8 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, seed: in
         # C corresponds to l2 = 1 / (C n) with one signed coefficient, and to twice that with one per class.
         l2=2.0 / (C * n),
         metric="fixed",
+        absorb=1.0,
+        merges=merges,
         scaling="none",
     )
     order = np.random.default_rng(seed).permutation(n)

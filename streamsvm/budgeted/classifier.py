@@ -68,6 +68,12 @@ class BSGDClassifier(BudgetedMemory):
         `"learned"` also trains the weight of each column in the distance, with the same loss. Irrelevant columns lose
         weight, and gamma matters less. Events that change the model take up to twice the time. `"fixed"` weights
         columns equally.
+    merges
+        Number of support vectors merged into one when the budget is exceeded, 2 to 11. Larger values take less time but
+        reduce accuracy.
+    absorb
+        Kernel value between 0 and 1. An event whose kernel value with the nearest support vector is above it changes
+        the coefficients of that vector instead of becoming one. 1 disables this.
     scaling
         `"standard"` subtracts the running mean and divides by the running standard deviation. `"decayed"` uses
         exponentially decayed statistics with half-life `scaling_window`. `"rank"` uses the rank among the last
@@ -104,9 +110,10 @@ class BSGDClassifier(BudgetedMemory):
         l2 / 2 |f|^2 - mean log softmax(f(x))_y                   (loss "log")
 
     by stochastic gradient descent. An event that violates its margin becomes a support vector, unless its kernel value
-    with the nearest one is above 0.9: then it changes the coefficients of that vector. When the budget is exceeded, two
-    support vectors whose coefficients have the same direction are merged such that f changes least. If there are none,
-    the vector with the smallest coefficients is removed. An event with n features costs O((n + n_classes) * budget).
+    with the nearest one is above `absorb`: then it changes the coefficients of that vector. When the budget is
+    exceeded, `merges` support vectors whose coefficients have the same direction are merged such that f changes least.
+    If there are none, the vector with the smallest coefficients is removed. An event with n features costs O((n +
+    n_classes) * budget).
 
     Support vectors are stored scaled, in single precision. Two classes share one signed coefficient, so that Crammer
     and Singer's machine at l2 is the binary machine at l2 / 2. The log loss acts only on events whose label has a
@@ -119,10 +126,10 @@ class BSGDClassifier(BudgetedMemory):
     The learned metric updates the columns in which an event is not zero. The weight of a column is 0 until an event
     with a nonzero value has been learned.
 
-    The algorithm of the papers has metric="fixed", learning_rate=None and scaling="none". Every event that violates its
-    margin becomes a support vector, and M vectors are merged. The defaults are more accurate. Several heads raise
-    accuracy by one percentage point on average, most with many or noisy classes, and events take two to three times as
-    long. An example is heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)).
+    The algorithm of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is M in
+    the papers. The defaults are more accurate. Several heads raise accuracy by one percentage point on average, most
+    with many or noisy classes, and events take two to three times as long. An example is heads=(("hinge", 0.1),
+    ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)).
 
     References
     ----------
@@ -148,6 +155,8 @@ class BSGDClassifier(BudgetedMemory):
         heads: tuple[tuple[str, float | None], ...] | None = None,
         l2: float = 3e-4,
         metric: str = "learned",
+        merges: int = 2,
+        absorb: float = 0.9,
         scaling: str = "standard",
         scaling_window: int = 1_000,
         max_features: int = 65_536,
@@ -164,6 +173,8 @@ class BSGDClassifier(BudgetedMemory):
         self.max_features = max_features
         self.max_classes = max_classes
         self.metric = metric
+        self.merges = merges
+        self.absorb = absorb
         self.l2 = l2
         self.categories = base.check_categories(categories)
         self._check_params()
@@ -181,6 +192,8 @@ class BSGDClassifier(BudgetedMemory):
             if rate is not None and rate * self.l2 >= 1.0:
                 raise ParameterError("learning_rate", f"times `l2` must be below 1, got {rate!r} times {self.l2!r}")
         check_choice("metric", self.metric, METRICS)
+        check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
+        check_number("absorb", self.absorb, 0.0, 1.0)
         check_choice("scaling", self.scaling, SCALINGS)
         check_number("scaling_window", self.scaling_window, 2, whole=True)
         check_class_weight(self.class_weight, LARGEST)
@@ -190,12 +203,12 @@ class BSGDClassifier(BudgetedMemory):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
-        yield {"budget": 20, "metric": "fixed"}
-        yield {"budget": 20, "loss": "log", "learning_rate": 0.1}
+        yield {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3}
+        yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
         yield {"budget": 10, "scaling": "rank", "class_weight": "balanced"}
         yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))}
-        yield {"budget": 10, "learning_rate": None, "scaling": "decayed"}
-        yield {"budget": 10, "gamma": 0.1}
+        yield {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"}
+        yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
 
     # Inspection ---------------------------------------------------------------------------------------------------
 

@@ -51,11 +51,9 @@ class BudgetedMemory(base.OnlineClassifier):
     scaling_window: int
     class_weight: dict[Any, float] | str | None
     metric: str
+    merges: int
+    absorb: float
     # Members of an ensemble and replications of papers have other values.
-    absorb = 0.9
-    """Kernel value above which an event only changes the nearest vector."""
-    merges = 2
-    """Number of support vectors merged into one, at most `MOST_MERGES`."""
     horizon = 100_000
     """Maximum t of Pegasos' steps, which would vanish on a long stream."""
     gamma_factor = 1.0

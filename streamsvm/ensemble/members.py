@@ -102,7 +102,7 @@ class Member:
 
 
 class _KernelMachine(_StateMaker, BSGDClassifier):
-    absorb = 0.95
+    pass
 
 
 class _Polytopes(_StateMaker, CPMClassifier):
@@ -115,7 +115,7 @@ class _KernelMember(Member):
     learner: _KernelMachine
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        self.learner = _KernelMachine(budget=budget, heads=HEADS, scaling="none", max_features=1)
+        self.learner = _KernelMachine(budget=budget, heads=HEADS, scaling="none", absorb=0.95, max_features=1)
         self.learner.gamma_factor = gamma_factor
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]

@@ -54,6 +54,9 @@ class CPMClassifier(base.OnlineClassifier):
     horizon
         Upper bound of the step count t, so that the model still adapts late in a long stream. The step size then stays
         at 1 / (l2 * horizon), and learned weights decay over `horizon` events.
+    entropy
+        Minimum entropy of the counts of a class's faces, relative to its maximum, from 0 to below 1. Below it, events
+        are assigned to faces with few events. 0 assigns every event to its best face.
     scaling
         Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
         like `"standard"`, with exponentially decayed statistics of half-life `scaling_window`. `"rank"`: rank among the
@@ -106,8 +109,7 @@ class CPMClassifier(base.OnlineClassifier):
     from one in eight of the later events.
 
     The published algorithm is for two classes and repeated passes over a data set. A stream repeats no event, so counts
-    of faces decay over 1,000 events, and the step count is bounded. An event changes its best face. If the entropy of
-    the counts would be below half its maximum, the event changes a face with few events.
+    of faces decay over 1,000 events, and the step count is bounded.
 
     References
     ----------
@@ -119,8 +121,6 @@ class CPMClassifier(base.OnlineClassifier):
     _kernels: ClassVar[ModuleType] = kernels
 
     l2, horizon = MutableParameter(), MutableParameter()
-    entropy = 0.5
-    """Minimum entropy of the counts of a class's faces, relative to its maximum."""
     memory = 1_000
     """Number of events over which the faces of a class are counted."""
 
@@ -132,6 +132,7 @@ class CPMClassifier(base.OnlineClassifier):
         categories: tuple[Hashable, ...] | None = None,
         l2: float = 0.01,
         horizon: int = 3_000,
+        entropy: float = 0.5,
         scaling: str = "standard",
         scaling_window: int = 1_000,
         max_features: int = 65_536,
@@ -140,6 +141,7 @@ class CPMClassifier(base.OnlineClassifier):
         check_number("n_faces", n_faces, 1, 10_000, whole=True)
         check_number("l2", l2, 1e-12, 1e6)
         check_number("horizon", horizon, 2)
+        check_number("entropy", entropy, 0.0, 0.999)
         check_choice("scaling", scaling, SCALINGS)
         check_number("scaling_window", scaling_window, 2, whole=True)
         check_number("max_features", max_features, 1, whole=True)
@@ -148,6 +150,7 @@ class CPMClassifier(base.OnlineClassifier):
         self.n_faces = n_faces
         self.l2 = l2
         self.horizon = horizon
+        self.entropy = entropy
         self.scaling = scaling
         self.scaling_window = scaling_window
         self.class_weight = class_weight
@@ -161,7 +164,7 @@ class CPMClassifier(base.OnlineClassifier):
         yield {}
         yield {"n_faces": 1, "scaling": "none"}
         yield {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"}
-        yield {"scaling": "decayed", "horizon": 200}
+        yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
     def _new_state(
         self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = scaling.ROOM

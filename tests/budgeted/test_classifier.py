@@ -29,6 +29,7 @@ def test_river():
     [
         {},
         {"metric": "fixed"},
+        {"absorb": 1.0},
         {"learning_rate": None, "l2": 1e-3},
         {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
@@ -66,7 +67,7 @@ def test_never_more_than_the_budget():
 @pytest.mark.parametrize("budget", [1, 3])
 def test_tiny_budgets(budget):
     X, y = blobs(300, 3)
-    model = with_constants(BSGDClassifier, merges=11)(budget=budget)
+    model = BSGDClassifier(budget=budget, merges=11)
     model.learn_many(X, y)
     assert 1 <= model.n_support_vectors <= budget
     assert np.isfinite(model.model.coefs).all()

@@ -14,7 +14,7 @@ from streamsvm.budgeted import vectors as support
 from streamsvm.core.jit import call_pointer, kernel
 from streamsvm.core.math import exp32, log32
 from streamsvm.models import KernelExpansion, Scaler
-from tests.learners import arrays_of, changed, with_constants
+from tests.learners import arrays_of, changed
 
 
 def plain_scaler(d):
@@ -29,8 +29,7 @@ def learner_with(vectors, coefs, gamma=0.5, merges=2):
     coefs = np.atleast_2d(coefs).astype(float)
     if len(coefs) == 1:
         coefs = np.vstack([-coefs, coefs])
-    make = with_constants(BSGDClassifier, merges=merges)
-    model = make(budget=len(vectors), gamma=gamma, scaling="none", metric="fixed")
+    model = BSGDClassifier(budget=len(vectors), gamma=gamma, scaling="none", metric="fixed", merges=merges)
     d = vectors.shape[1]
     held = KernelExpansion(
         list(range(len(coefs))), vectors.astype(float), coefs, np.zeros(len(coefs)), gamma, np.ones(d), plain_scaler(d)
@@ -315,8 +314,9 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     rate = settings.pop("rate")
     X, y = blobs(150, n_classes, 3, seed=11)
     twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
-    published = with_constants(BSGDClassifier, absorb=1.0, merges=settings.pop("merges", 2))
-    model = published(gamma=0.4, scaling="none", metric="fixed", learning_rate=rate, l2=0.02, **settings)
+    model = BSGDClassifier(
+        gamma=0.4, scaling="none", metric="fixed", absorb=1.0, learning_rate=rate, l2=0.02, **settings
+    )
     for label in range(n_classes):
         model._code(label)
     support.open_classes(model._state, n_classes)
@@ -348,7 +348,7 @@ def test_a_third_class_ends_the_sharing_of_one_coefficient():
 def test_metric_follows_the_gradient(n_classes):
     rng = np.random.default_rng(13)
     X, y = blobs(80, n_classes, 3, seed=13)
-    model = with_constants(BSGDClassifier, absorb=1.0)(budget=200, gamma=0.4, scaling="none")
+    model = BSGDClassifier(budget=200, gamma=0.4, scaling="none", absorb=1.0)
     model._state.metric_rate = 1e-6
     model.learn_many(X, y.tolist())
     x = rng.normal(size=3)
@@ -403,7 +403,7 @@ def test_norms_are_updated_with_the_metric():
 def test_norms_and_kernel_values_of_wide_rows_follow_their_definition():
     X, _ = blobs(400, 2, 200, seed=14)
     y = np.arange(400) // 2 % 2  # uninformative, so that every event becomes a vector
-    model = with_constants(BSGDClassifier, absorb=1.0)(budget=150, scaling="none")
+    model = BSGDClassifier(budget=150, scaling="none", absorb=1.0)
     model._state.metric_rate = 0.2
     model.learn_many(X[:-1], y[:-1].tolist())
     relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
@@ -426,7 +426,7 @@ def test_gamma_follows_the_data():
 def test_a_head_that_weighs_little_brings_no_vectors(accuracy, brings):
     # The first model is certain of events like earlier ones; the second, with a tiny step, is not.
     heads = (("hinge", 1.0), ("hinge", 1e-3))
-    model = with_constants(BSGDClassifier, absorb=1.0)(heads=heads, scaling="none", metric="fixed", gamma=1.0)
+    model = BSGDClassifier(heads=heads, absorb=1.0, scaling="none", metric="fixed", gamma=1.0)
     for x, label in ((0.0, 0), (3.0, 1), (0.0, 0)):
         model.learn_one({0: x}, label)
     model = changed(model, {"heads.accuracy": [1.0, accuracy]})

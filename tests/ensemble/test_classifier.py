@@ -26,7 +26,6 @@ from tests.learners import (
     looped,
     ring,
     snapshot,
-    with_constants,
 )
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -57,10 +56,7 @@ def test_each_member_learns_alone(name):
 
 def test_a_kernel_member_is_the_kernel_machine():
     X, y = blobs(2_000, 3)
-    machine, model = (
-        with_constants(BSGDClassifier, absorb=0.95)(heads=HEADS),
-        StreamSVMClassifier(members=("standard",)),
-    )
+    machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
     machine.learn_many(X, y)
     model.learn_many(X, y)
     np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])

@@ -119,8 +119,8 @@ def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarra
     return centres[y, rng.integers(0, 2, n)] + rng.normal(size=(n, d)), y
 
 
-def model_with(entropy: float = 0.5, memory: int = 1_000, **params: Any) -> CPMClassifier:
-    return with_constants(CPMClassifier, entropy=entropy, memory=memory)(scaling="none", **params)
+def model_with(memory: int = 1_000, **params: Any) -> CPMClassifier:
+    return with_constants(CPMClassifier, memory=memory)(scaling="none", **params)
 
 
 def assert_learns_like_twin(
@@ -180,7 +180,7 @@ def test_the_entropy_leads_many_passes_out_of_poor_optima():
     y = np.abs(X[:, 0]) + np.abs(X[:, 1]) < 0.8
 
     def accuracy(entropy, seed):
-        model = with_constants(CPMClassifier, entropy=entropy)(n_faces=8, l2=1e-5, horizon=10**9)
+        model = CPMClassifier(n_faces=8, l2=1e-5, horizon=10**9, entropy=entropy)
         drawn = np.random.default_rng(seed).integers(0, len(X), 400_000)
         model.learn_many(X[drawn], y[drawn])
         return np.mean(model.predict_many(X) == y)
