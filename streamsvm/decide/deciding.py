@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
-from streamsvm.decide.learner import answers
-from streamsvm.features.tables import like
+from streamsvm.decide.prediction_sets import with_results
+from streamsvm.features.tables import series_like
 from streamsvm.frames import refuse_other_order
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
@@ -238,7 +238,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
             shares = model.predict_proba_many(X)  # a pandas data frame from River's classifiers
             proba = self._over_known(shares.to_numpy(), list(shares.columns))
         decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)
-        return like(X, self._answers(decisions))
+        return series_like(X, self._answers(decisions))
 
     @locked
     def test_then_train(
@@ -278,7 +278,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         shares = self._over_known(shares, model.classes_)
         codes = self._codes_of(y)
         decided = self._answers(self.costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])
-        return answers(decided, shares if proba else None, members[0] if members else None)
+        return with_results(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
         """Numbers of the labels, -1 for unknown labels."""

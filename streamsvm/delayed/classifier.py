@@ -17,7 +17,7 @@ from connectors.notices import Notices
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
 from streamsvm.decide.deciding import check_model, decider_of
 from streamsvm.decide.decisions import Decisions
-from streamsvm.decide.learner import PredictsSets
+from streamsvm.decide.prediction_sets import PredictsSets
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
 from streamsvm.delayed.models import OwnModel, RowModel, is_own

@@ -202,7 +202,7 @@ class Ensemble(base.OnlineClassifier):
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning computes the vote first. This is not a prediction that label autocorrelation notes.
-        n = self._n_classes[()]
+        n = self._n_classes_view[()]
         return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
 
     def _run_batch(self, batch: State) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from connectors.notices import Notice, Notices, grouped
-from streamsvm.features.names import Mismatches
+from streamsvm.features.mismatches import Mismatches
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.string_features import Recurrence, StringFeatures

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 from streamsvm.features.known_features import KnownFeatures
-from streamsvm.features.names import FeatureMismatchError
+from streamsvm.features.mismatches import FeatureMismatchError
 from streamsvm.features.rows import EncodedRows, Floats, Ints, in_order
 from streamsvm.features.tables import (
     TEXT_OR_NONE,

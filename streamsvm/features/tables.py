@@ -234,7 +234,7 @@ def _frame(X: Any) -> nw.DataFrame[Any] | None:
     return empty_like(X)
 
 
-def like(X: Any, labels: NDArray[Any]) -> Any:
+def series_like(X: Any, labels: NDArray[Any]) -> Any:
     """Return labels as a series for the frame X, or unchanged if X is not a frame."""
     frame = _frame(X)
     if frame is None:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from quixstreams.exceptions import QuixException
 
 from connectors.errors import ConnectorError, UnreachableError
-from streamsvm.features.names import FeatureMismatchError
+from streamsvm.features.mismatches import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, event_time, with_origin
 from streamsvm.keyed.key_state import KeyStateError

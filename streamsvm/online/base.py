@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.decide.changes import ModelSummary, Spread
-from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats
+from streamsvm.features.scaler import NONE
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import LOADABLE
 from streamsvm.online.calibration import noise_of
@@ -119,7 +119,7 @@ class OnlineClassifier(SavedLearner):
         rows, space = self._rows, self._space
         found: dict[Hashable, Spread] = {}
         wanted = None if names is None else set(names)
-        for j, name in enumerate(space.names if rows.scaling != scaling.NONE else ()):
+        for j, name in enumerate(space.names if rows.scaling != NONE else ()):
             if len(found) == most:
                 break
             n = 0.0 if wanted is not None and name not in wanted else float(rows.present[j])

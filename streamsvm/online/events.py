@@ -11,8 +11,8 @@ import numpy as np
 from connectors.notices import Notice
 from streamsvm.core.precompile import prepare
 from streamsvm.decide.conformal import ConformalSets
-from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import EncodedRows, Floats, Ints
+from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA
 from streamsvm.features.tables import NOT_PLAIN, weight_of
 from streamsvm.labels import unhashable
 from streamsvm.locks import locked
@@ -101,16 +101,20 @@ class EventLearner(LearnerMemory):
             code = self._code(y)
             self.labels.check_count(n_classes, [y], self.n_events_learned)
             self._grow()
-            self._list(*entries)
+            self._rows.listed = 1 + self._write_listed(*entries)
             self._event(self._rows, b"", code, w)
 
-    def _list(self, columns: Ints, values: Floats) -> None:
-        """Make an event with listed columns the current row."""
+    def _write_listed(self, columns: Ints, values: Floats) -> int:
+        """Write an event with a list of its columns to the row buffer."""
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
-        self._rows.listed = 1 + n
+        self._update_fast_path()
+        return n
+
+    def _update_fast_path(self) -> None:
+        """Replace the fast path if the columns have changed."""
         if self._fast[0] != self._space.plain_length:
-            self._follow_space()
+            self._replace_fast_path()
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """Predict the label of an event.
@@ -139,11 +143,11 @@ class EventLearner(LearnerMemory):
             except NOT_PLAIN:
                 pass
             else:
-                code = self._event(rows, packed, scaling.PREDICT, 1.0)
+                code = self._event(rows, packed, PREDICT, 1.0)
                 if code >= -1:
                     return self.labels.answers[code]
         with self._lock:
-            return self.labels.answers[self._predict(x, scaling.PREDICT)]
+            return self.labels.answers[self._predict(x, PREDICT)]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each learned label.
@@ -184,7 +188,7 @@ class EventLearner(LearnerMemory):
                 if shares := self._event_proba(rows, packed):
                     return dict(zip(self.labels.answers, shares, strict=False))
         with self._lock:
-            if self._n_classes[()] == 0:
+            if self._n_classes_view[()] == 0:
                 self._space.encode_event(x, learn=False)  # refuses invalid events
                 return {}
             *_, shares = self.answer_one(x)
@@ -194,7 +198,7 @@ class EventLearner(LearnerMemory):
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()
-        self._predict(x, scaling.CALLBACK)
+        self._predict(x, CALLBACK)
         return sets.found(self.labels.answers)
 
     def answer_one(self, x: dict[Any, Any]) -> tuple[Any, float | None, Sequence[float]]:
@@ -214,10 +218,10 @@ class EventLearner(LearnerMemory):
             `classes_`.
         """
         code = self._predict(x)
-        shares = self._shares[: self._n_classes[()]]
+        shares = self._proba_view[: self._n_classes_view[()]]
         return self.labels.answers[code], shares[code] if code >= 0 else None, shares
 
-    def _predict(self, x: dict[Any, Any], asked: int = scaling.PROBA) -> int:
+    def _predict(self, x: dict[Any, Any], asked: int = PROBA) -> int:
         """Return the number of the most probable class, or -1.
 
         Writes the probabilities to `_proba`.
@@ -227,7 +231,7 @@ class EventLearner(LearnerMemory):
             code: int = self._event(self._rows, b"", asked, 1.0)
             if code >= -1:
                 return code
-        self._list(*self._space.encode_event(x, learn=False))
+        self._rows.listed = 1 + self._write_listed(*self._space.encode_event(x, learn=False))
         return int(self._event(self._rows, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
@@ -280,8 +284,7 @@ class EventLearner(LearnerMemory):
             The values, or None if the event does not have exactly the known names and only numbers.
         """
         self._make_room(1)
-        if self._fast[0] != self._space.plain_length:
-            self._follow_space()
+        self._update_fast_path()
         return self._row[: self._fast[0]] if self._pack(x) else None
 
     @property
@@ -315,18 +318,14 @@ class EventLearner(LearnerMemory):
         if learn:
             self._look_at_event(columns, values)
             self._grow()
-        if self._fast[0] != self._space.plain_length:
-            self._follow_space()
-        n = len(columns)
-        self._row[:n], self._listed[:n] = values, columns
-        return n
+        return self._write_listed(columns, values)
 
     def predict_loaded(self) -> Floats | None:
         """Return the probabilities of the current row, valid until the next call.
 
         None if a value is out of range.
         """
-        return self._proba[: self.n_classes] if self._event(self._rows, b"", scaling.PROBA, 1.0) >= -1 else None
+        return self._proba[: self.n_classes] if self._event(self._rows, b"", PROBA, 1.0) >= -1 else None
 
     def learn_loaded(self, code: int) -> Floats | None:
         """Predict and learn the current row.

@@ -18,8 +18,8 @@ from streamsvm.decide.changes import Changes
 from streamsvm.decide.conformal import AllSets, follow_address
 from streamsvm.decide.reasons import Explains
 from streamsvm.features import ranks
-from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
+from streamsvm.features.scaler import ROOM
 from streamsvm.features.space import FeatureSpace
 from streamsvm.labels import as_label
 from streamsvm.locks import LearnerLock, locked
@@ -49,8 +49,8 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
     _row: NDArray[np.float64]
     _listed: NDArray[np.int64]
     _proba: NDArray[np.float64]
-    _n_classes: Any
-    _shares: Any
+    _n_classes_view: Any
+    _proba_view: Any
     _fast: tuple[Any, ...]
     _learning: tuple[Any, ...]
     _fill: Any
@@ -64,12 +64,12 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
     _shares_space = False  # with other learners
 
     @abstractmethod
-    def _new_state(self, n_columns: int, n_classes: int, *, room: int = scaling.ROOM) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
         """Return an empty state with the settings of this learner, for `room` events."""
 
     def _room_for(self, n: int) -> int:
         """Return for how many events memory for n events suffices; `ROOM` if unlimited."""
-        return scaling.ROOM
+        return ROOM
 
     def _fresh_state(self) -> State:
         """Return an empty state of the current capacity."""
@@ -79,7 +79,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """Allocate memory for n more events, and for columns of interrupted calls."""
         if self._n_prepared < len(self._space) and not self._shares_space:
             self._grow()
-        if self._room < scaling.ROOM and (needed := self._n_held() + n) > self._room:
+        if self._room < ROOM and (needed := self._n_held() + n) > self._room:
             self._move(self._capacity, self._room_for(capacity_for(needed)))
 
     def _n_held(self) -> int:
@@ -105,7 +105,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """
         check_mutable(self, name)
         type(self)(**self._get_params() | {name: value})  # refuses invalid values
-        self._move(self._capacity, scaling.ROOM)
+        self._move(self._capacity, ROOM)
         self.__dict__[name] = value
         self._fit_settings(self._state)
         state = self._fresh_state()
@@ -166,7 +166,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         rows.bind(proba=state.proba)
         fast = self._fast_path(rows)
         # Memory views, because their elements are read many times faster than fields of a state or of an array.
-        views = {"_n_classes": state.number("n_classes").data, "_shares": state.proba.data}
+        views = {"_n_classes_view": state.number("n_classes").data, "_proba_view": state.proba.data}
         arrays = {"_row": rows.row, "_listed": rows.row_columns, "_proba": state.proba}
         self._lock.guard(rows)
         self.__dict__.update(changes | fast | views | arrays | {"_state": state, "_rows": rows})
@@ -181,7 +181,8 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """Whether values are scaled by ranks."""
         return bool(getattr(self, "scaling", None) == "rank")
 
-    def _follow_space(self) -> None:
+    def _replace_fast_path(self) -> None:
+        """Set the attributes of the fast path anew; its users compare them by identity."""
         self.__dict__.update(self._fast_path(self._rows))
 
     def _fast_path(self, rows: State) -> dict[str, Any]:
@@ -209,7 +210,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
             if indicators.size > 0:
                 self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
             self._n_prepared = n_columns
-            self._follow_space()
+            self._replace_fast_path()
 
     def _code(self, label: Any) -> int:
         """Return the number of a class; add a new one."""
@@ -220,7 +221,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
             self._weight_class(label, code)
             self.labels.add(label)
             self._on_new_sets()
-            self._follow_space()  # users of the fast path notice new classes by it
+            self._replace_fast_path()  # users of the fast path notice new classes by it
         return code
 
     def _own_space(self) -> FeatureSpace:
@@ -237,7 +238,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
-        twin._room = scaling.ROOM  # may be larger than the number of learned rows
+        twin._room = ROOM  # may be larger than the number of learned rows
         twin._use(twin._fresh_state())
         twin.share_schema(self)
         return twin
@@ -253,7 +254,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         self._space, self._shares_space = other._space, True
         self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
         self.labels.many_at = 0
-        self._follow_space()
+        self._replace_fast_path()
 
 
 def capacity_for(n: int) -> int:

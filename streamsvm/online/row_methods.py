@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.conformal import Key, Members
-from streamsvm.decide.learner import PredictsSets, answers
+from streamsvm.decide.prediction_sets import PredictsSets, with_results
 from streamsvm.features.rows import EncodedRows, Floats, Ints
-from streamsvm.features.tables import frame_like, like
+from streamsvm.features.tables import frame_like, series_like
 from streamsvm.locks import locked
 
 Late = tuple[Ints, Ints]
@@ -195,7 +195,7 @@ class RowMethods(PredictsSets):
         ['left', 'right']
         """
         codes, _, _ = self.run_rows(self.encode(X))
-        return like(X, self.decode(codes))
+        return series_like(X, self.decode(codes))
 
     @locked
     def proba_array(self, X: Any) -> Floats:
@@ -336,8 +336,8 @@ class RowMethods(PredictsSets):
         key = self._key_of_sets(coverage, by_class)
         events = self.encode_labelled(X, y, w, times, unlabelled=True)
         codes, shares, members = self._learn_rows(events, proba=proba, sets=key)
-        predicted = like(X, self.decode(codes))
-        return answers(predicted, shares if proba else None, members)
+        predicted = series_like(X, self.decode(codes))
+        return with_results(predicted, shares if proba else None, members)
 
     @locked
     def run_batch(

@@ -19,8 +19,8 @@ from connectors.notices import Notice, Notices, grouped
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.conformal import AllSets
-from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats
+from streamsvm.features.scaler import MOST_EVENTS, ROOM
 from streamsvm.features.space import FeatureSpace
 from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
@@ -103,7 +103,7 @@ class SavedLearner(RowLearner):
         self._first = None
         self.labels = Classes(decode_labels(header["classes"]))
         self.labels.many_at = int(header["many_classes_at"])
-        self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), scaling.ROOM
+        self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), ROOM
         state = self._new_state(len(self._space), len(self.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         check_names(arrays, {*state.names(), *self._sets.arrays()})
@@ -136,7 +136,7 @@ class SavedLearner(RowLearner):
                 raise ArchiveError(f"{name!r} is not the name of an indicator")
         if len(set(zip(columns, indicators, strict=True))) < len(columns):
             raise ArchiveError("two columns have the same name")
-        if type(n_refused) is not int or not 0 <= n_refused <= scaling.MOST_EVENTS:
+        if type(n_refused) is not int or not 0 <= n_refused <= MOST_EVENTS:
             raise ArchiveError(f"{n_refused!r} columns were refused")
         if len(columns) > self.max_features:
             raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
@@ -167,8 +167,8 @@ class SavedLearner(RowLearner):
     def _shared_state(self) -> dict[str, Any]:
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
-        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning", "blocks")
-        for name in (*views, "_fill", "_view", "_lock"):
+        views = ("_rows", "_row", "_listed", "_proba", "_proba_view", "_n_classes_view", "blocks")
+        for name in (*views, "_fast", "_learning", "_fill", "_view", "_lock"):
             del state[name]
         return state
 
@@ -234,7 +234,7 @@ class SavedLearner(RowLearner):
         notices
             The warnings given so far, shared by all learners.
         """
-        self._make_room(scaling.ROOM)  # another learner's memory, with more events, may replace this one
+        self._make_room(ROOM)  # another learner's memory, with more events, may replace this one
         content = json.loads(data)
         self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
         self._space.issued = notices
@@ -243,7 +243,7 @@ class SavedLearner(RowLearner):
         self._grow()
         for code, label in enumerate(self.classes_):
             self._weight_class(label, code)
-        self._follow_space()
+        self._replace_fast_path()
         return self
 
     def check_buffer(self) -> None:
@@ -312,9 +312,9 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     count, present = rows.count, rows.present
     # For booleans, `a > b` is `a and not b`.
     if np.logical_or.reduce(((present > 0.0) > (count >= 1.0)) | ((rows.centred > 0.0) > (present >= 1.0))):
-        raise ArchiveError(f"statistics contain values that are not between 1 and {scaling.MOST_EVENTS:g}")
+        raise ArchiveError(f"statistics contain values that are not between 1 and {MOST_EVENTS:g}")
     if np.logical_or.reduce(present < rows.began):
-        raise ArchiveError(f"statistics contain values that are not between 0 and {scaling.MOST_EVENTS:g}")
+        raise ArchiveError(f"statistics contain values that are not between 0 and {MOST_EVENTS:g}")
     n, due = len(space), rows.due
     if (due[:n] < 0.0).tolist() != space.is_indicator or np.logical_or.reduce(due[n:] != 0.0):
         raise ArchiveError("statistics take other columns for indicators than the header does")

@@ -10,8 +10,8 @@ import numpy as np
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features import ranks
-from streamsvm.features import scaler as kernels
 from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.scaler import CLIP, LARGEST, NONE, RANK, ROOM, SCALER, STANDARD
 from streamsvm.features.space import FeatureSpace
 from streamsvm.models import Scaler
 from streamsvm.parameters import ParameterError
@@ -30,7 +30,7 @@ def new_rows(
     spacing: int = 1,
     *,
     by_others: bool = False,
-    room: int = kernels.ROOM,
+    room: int = ROOM,
 ) -> State:
     """Create the memory of rows of `n_columns` columns.
 
@@ -49,7 +49,7 @@ def new_rows(
     """
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
-        kernels.SCALER,
+        SCALER,
         {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
@@ -59,9 +59,7 @@ def new_rows(
         },
     )
     rows.all_rows[:] = np.arange(n_columns + 1)
-    rows.scaling = {"standard": kernels.STANDARD, "decayed": kernels.STANDARD, "rank": kernels.RANK}.get(
-        kind or "", kernels.NONE
-    )
+    rows.scaling = {"standard": STANDARD, "decayed": STANDARD, "rank": RANK}.get(kind or "", NONE)
     rows.window, rows.spacing = window if kind == "rank" else 0, spacing
     if ranked and window:
         prepare(list(ranks.ENTRY_POINTS.values()))
@@ -70,7 +68,7 @@ def new_rows(
     if kind == "decayed":
         rows.decay = 0.5 ** (1.0 / window)
     if kind == "none":
-        rows.limit = kernels.LARGEST
+        rows.limit = LARGEST
         rows.scale[:] = 1.0
     return rows
 
@@ -90,7 +88,7 @@ def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[floa
     """
     scale, shift = by.scale[columns], by.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
-    if rows.scaling == kernels.RANK:
+    if rows.scaling == RANK:
         for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
             if j < len(rows.ranks) and by.centred[j] > 0.0:
                 held = rows.ranks[j, : n_recent(rows, by, j)]
@@ -106,9 +104,9 @@ def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[floa
 def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
     """Return the scaling of a learner as a `Scaler`."""
     n = len(space)
-    scaled = rows.scaling != kernels.NONE
+    scaled = rows.scaling != NONE
     windows = None
-    if rows.scaling == kernels.RANK:
+    if rows.scaling == RANK:
         windows = [
             rows.ranks[j, : n_recent(rows, rows, j)].copy()
             if j < len(rows.ranks) and rows.centred[j] > 0.0
@@ -121,7 +119,7 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
         rows.shift[:n].copy(),
         rows.scale[:n].copy(),
         rows.count[:n].copy(),
-        kernels.CLIP if scaled else math.inf,
+        CLIP if scaled else math.inf,
         windows,
     )
 
@@ -133,10 +131,10 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
     cover its columns, it gets the statistics of its training data, which count as MAPPED events. A learner without
     scaling stores the model in the given `units`, which leave predictions unchanged.
     """
-    if given.is_identity and rows.scaling == kernels.NONE and units is not None:
+    if given.is_identity and rows.scaling == NONE and units is not None:
         d = len(units)
         return Scaler(given.names, given.is_indicator, np.zeros(d), units, np.full(d, MAPPED))
-    if not given.is_identity or rows.scaling != kernels.STANDARD:
+    if not given.is_identity or rows.scaling != STANDARD:
         _check_way(given, rows)
         return given
     own = scaler_of(rows, space)
@@ -154,7 +152,7 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
             "needs the scale of the model's columns, which is unknown: train this learner on some events first, or "
             "use 'none'",
         )
-    return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
+    return Scaler(given.names, given.is_indicator, shift, scale, count, CLIP)
 
 
 def balancing_units(given: Scaler) -> Floats | None:
@@ -166,7 +164,7 @@ def balancing_units(given: Scaler) -> Floats | None:
         return None
     d = len(given.names)
     root = np.hypot(given.mean, given.spread) * math.sqrt(d)
-    units = np.divide(1.0, root, out=np.ones(d), where=root > 0.0).clip(1.0 / kernels.LARGEST, kernels.LARGEST)
+    units = np.divide(1.0, root, out=np.ones(d), where=root > 0.0).clip(1.0 / LARGEST, LARGEST)
     return np.where(given.is_indicator, 1.0, units)
 
 
@@ -184,7 +182,7 @@ def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
 
 def _check_way(scaler: Scaler, rows: State) -> None:
     kind = rows.scaling
-    if (scaler.windows is not None) != (kind == kernels.RANK) or (math.isinf(scaler.limit) != (kind == kernels.NONE)):
+    if (scaler.windows is not None) != (kind == RANK) or (math.isinf(scaler.limit) != (kind == NONE)):
         raise ParameterError("scaling", "of the model is another")
 
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.core.state import State
-from streamsvm.features import scaler as scaling
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.features.scaler import LARGEST
+from streamsvm.features.scaler import LARGEST, ROOM
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.mutation import MutableParameter
@@ -166,9 +165,7 @@ class CPMClassifier(base.OnlineClassifier):
         yield {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"}
         yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
-    def _new_state(
-        self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = scaling.ROOM
-    ) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
         """Return an empty state; `rows` is given if an ensemble scales the rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         sizes = {"weight_rows": n_columns + 1, "classes": n_classes, "faces": self.n_faces}

@@ -14,7 +14,7 @@ from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
-from streamsvm.decide.learner import PredictsSets
+from streamsvm.decide.prediction_sets import PredictsSets
 from streamsvm.delayed.protocol import Matches
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.run.config import RunConfig

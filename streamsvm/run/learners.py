@@ -63,7 +63,7 @@ def check_names(model: Any, batch: Batch) -> None:
     RunError
         If no feature is known.
     """
-    from streamsvm.features.names import FeatureMismatchError
+    from streamsvm.features.mismatches import FeatureMismatchError
     from streamsvm.models.saved import innermost
 
     try:

@@ -102,7 +102,7 @@ class PredictsSets:
         return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
 
 
-def answers(predicted: Any, proba: Floats | None, members: Members | None) -> Any:
+def with_results(predicted: Any, proba: Floats | None, members: Members | None) -> Any:
     """Return the predictions alone, or with the results that are not None."""
     more = [found for found in (proba, members) if found is not None]
     return (predicted, *more) if more else predicted

@@ -18,7 +18,7 @@ import scipy.sparse
 
 import streamsvm
 from streamsvm import CPMClassifier, DelayedClassifier, cli
-from streamsvm.features.names import FeatureMismatchError
+from streamsvm.features.mismatches import FeatureMismatchError
 from streamsvm.features.rows import BadRows
 from tests.choices import each_choice
 from tests.errors import raises
