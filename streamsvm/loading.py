@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamsvm.budgeted import merging
 from streamsvm.budgeted.classifier import BSGDClassifier
@@ -17,8 +14,9 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.library import library
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier
-from streamsvm.models import ArchiveError, saved
+from streamsvm.models import ArchiveError
 from streamsvm.models.archive import read_archive
+from streamsvm.models.saved import from_state, in_file
 from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
@@ -32,32 +30,13 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
-    *(
-        "features.ranks",
-        "online.driver",
-        "ensemble.vote",
-        "ensemble.linear",
-        "ensemble.trees",
-        "polytope.kernels",
-    ),
+    *("features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "ensemble.trees", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.vectors", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )
-_ASKED_FOR = (
+_FURTHER_KERNELS = (
     *("decide.conformal_kernels", "delayed.digests", "delayed.label_join", "delayed.single_join", "monitor.kernels"),
 )
-
-
-def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
-    """Rebuild a learner of any class from its `state`.
-
-    Raises
-    ------
-    ArchiveError
-        If the class is unknown, or the state is invalid.
-    """
-    found: Saved = saved.from_state(header, arrays)
-    return found
 
 
 def load(path: str | os.PathLike[str]) -> Saved:
@@ -93,9 +72,10 @@ def load(path: str | os.PathLike[str]) -> Saved:
     """
     header, arrays = read_archive(path)
     try:
-        return from_state(header, arrays)
+        found: Saved = from_state(header, arrays)
+        return found
     except ArchiveError as error:
-        raise saved.in_file(path, error) from error
+        raise in_file(path, error) from error
 
 
 def entry_points(everything: bool) -> list[EntryPoint]:
@@ -103,7 +83,7 @@ def entry_points(everything: bool) -> list[EntryPoint]:
 
     With `everything`, those of prediction sets, late labels and monitors are included.
     """
-    names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
+    names = (*_KERNELS, *_FURTHER_KERNELS) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
     return [entry for module in modules for entry in module.ENTRY_POINTS.values()]
 

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.budgeted import expansion, kernels
-from streamsvm.budgeted import vectors as support
+from streamsvm.budgeted import expansion, kernels, vectors
+from streamsvm.budgeted.inspection import class_coefs, nearest_vectors
 from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
-from streamsvm.budgeted.support import class_coefs, nearest_vectors
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
 from streamsvm.locks import locked
@@ -316,14 +315,37 @@ class BSGDClassifier(BudgetedMemory):
             For more support vectors than the budget, too many columns, another gamma or metric than that of this
             learner, or incompatible scaling.
         """
-        n, d = model.vectors.shape
-        c = len(model.classes)
+        keeps_gamma = model.scaler.is_identity
+        model = self._adoptable(model)
+        c, d = len(model.classes), len(model.relevance)
+        self._reset()
+        self._move(self._capacity, ROOM)
+        self._adopt_scaler(model.scaler)
+        for label in model.classes:
+            self._code(label)
+        self._grow()
+        state = self._state
+        vectors.ENTRY_POINTS["open_classes"](state, c)
+        state.classes.learned[:c] = self.n_events_learned / c
+        state.gamma_now = model.gamma
+        state.gamma = model.gamma if keeps_gamma else self.gamma or 0.0
+        state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
+        if self.metric == "learned":
+            state.relevance[:d] = model.relevance
+            state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
+                expansion.LEAST_THETA, expansion.MOST_THETA
+            )
+        state.n_known = _n_known(model)
+        self._take_vectors(model.vectors, model.coefs, model.biases)
+
+    def _adoptable(self, model: KernelExpansion) -> KernelExpansion:
+        """Return a model in the scaling of this learner; refuse one that does not fit."""
+        n = len(model.vectors)
         if n > self.budget:
             raise ParameterError("budget", f"is {self.budget}, the model has {n} support vectors")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
             raise ParameterError("gamma", f"is {self.gamma}, but the model has {model.gamma}")
-        held = model.scaler.is_identity
-        if held and model.scaler.mean is None and n > 1:
+        if model.scaler.is_identity and model.scaler.mean is None and n > 1:
             mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
             model = replace(model, scaler=replace(model.scaler, mean=mean, spread=spread))
         scaler = self._scaler_for(model.scaler, self._units(model))
@@ -336,32 +358,13 @@ class BSGDClassifier(BudgetedMemory):
                 "is 'none', but the model's support vectors lie too far from 0 for single precision: centre the "
                 "columns before it is fitted, or use 'standard'",
             )
-        known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
-        if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
+        if self.metric == "fixed" and not (model.relevance[: _n_known(model)] == 1.0).all():
             raise ParameterError(
                 "metric", "is 'fixed', but the metric of the model is learned, or its columns differ in scale"
             )
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
             raise ParameterError("gamma", "is too small for the relevances of the model: use None")
-        self._reset()
-        self._move(self._capacity, ROOM)
-        self._adopt_scaler(model.scaler)
-        for label in model.classes:
-            self._code(label)
-        self._grow()
-        state = self._state
-        support.ENTRY_POINTS["open_classes"](state, c)
-        state.classes.learned[:c] = self.n_events_learned / c
-        state.gamma_now = model.gamma
-        state.gamma = model.gamma if held else self.gamma or 0.0
-        state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
-        if self.metric == "learned":
-            state.relevance[:d] = model.relevance
-            state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
-                expansion.LEAST_THETA, expansion.MOST_THETA
-            )
-        state.n_known = known
-        self._take_vectors(model.vectors, model.coefs, model.biases)
+        return model
 
     def _units(self, model: KernelExpansion) -> Floats | None:
         """Return units of columns that equalise relevances beyond the metric's range."""
@@ -389,6 +392,11 @@ class BSGDClassifier(BudgetedMemory):
         if np.ptp(logs) < 1e-9:
             relevance[positive] = 1.0
         return replace(model, gamma=model.gamma * shared, relevance=relevance)
+
+
+def _n_known(model: KernelExpansion) -> int:
+    """Return the number of leading columns up to the last relevant one."""
+    return int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
 
 
 def _farthest(model: KernelExpansion) -> float:

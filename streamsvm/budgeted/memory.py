@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from streamsvm.budgeted import expansion, maintenance, merging
-from streamsvm.budgeted import vectors as support
-from streamsvm.budgeted.support import mark_touched
+from streamsvm.budgeted import vectors as vector_kernels
+from streamsvm.budgeted.inspection import mark_touched
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
@@ -131,7 +131,7 @@ class BudgetedMemory(base.OnlineClassifier):
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but the model has {n_columns}")
         mark_touched(state)
-        support.ENTRY_POINTS["measure_all"](state)
+        vector_kernels.ENTRY_POINTS["measure_all"](state)
 
     def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
         """Replace the support vectors and the coefficients of every head.
@@ -148,6 +148,6 @@ class BudgetedMemory(base.OnlineClassifier):
         state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
-        support.ENTRY_POINTS["measure_all"](state)
+        vector_kernels.ENTRY_POINTS["measure_all"](state)
         for b in range(n):
-            state.norms[b] = support.ENTRY_POINTS["vector_norm"](state, b)
+            state.norms[b] = vector_kernels.ENTRY_POINTS["vector_norm"](state, b)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
-from streamsvm.budgeted.support import nearest_vectors
+from streamsvm.budgeted.inspection import nearest_vectors
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels

@@ -30,9 +30,6 @@ LARGE = 5
 KERNEL_COLUMNS = 2_048
 
 
-# Members ----------------------------------------------------------------------------------------------------------
-
-
 def members_of(state: State) -> list[State]:
     """Return the states of the members of an ensemble."""
     return [part for name, part in state.parts.items() if name.isdecimal()]
@@ -170,15 +167,9 @@ class _TreeMember(Member):
         check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
 
 
-@cache
-def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> Member:
-    return _KernelMember(budget, gamma_factor, on_ranks)
-
-
-@cache
-def _plain_member(kind: Callable[[], Member]) -> Member:
-    return kind()
-
+# Kinds of members are immutable, so all ensembles share them.
+_kernel_member: Callable[[int, float, bool], Member] = cache(_KernelMember)
+_polytope_member, _linear_member, _tree_member = cache(_PolytopeMember), cache(_LinearMember), cache(_TreeMember)
 
 # Factories of members by name; the argument is the budget.
 MEMBERS: dict[str, Callable[[int], Member]] = {
@@ -186,9 +177,9 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
     "ranks": lambda budget: _kernel_member(budget, 1.0, True),
     "standard-large": lambda budget: _kernel_member(LARGE * budget, 8.0, False),
     "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
-    "polytope": lambda _: _plain_member(_PolytopeMember),
-    "linear": lambda _: _plain_member(_LinearMember),
-    "trees": lambda _: _plain_member(_TreeMember),
+    "polytope": lambda _: _polytope_member(),
+    "linear": lambda _: _linear_member(),
+    "trees": lambda _: _tree_member(),
 }
 
 

@@ -11,9 +11,9 @@ from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, late_mixture, notes
-from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.delayed_votes import memory_size
 from streamsvm.ensemble.members import KERNEL_COLUMNS, MEMBERS, Member, members_of
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import ROOM
@@ -99,9 +99,8 @@ class Ensemble(base.OnlineClassifier):
                 autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
             ),
         }
-        lanes = -(-experts // blend.EXPERTS_AT_ONCE) * blend.EXPERTS_AT_ONCE
-        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
-        sizes |= {"columns": n_columns, "classes": n_classes}
+        sizes = {"block": len(block.rows), "experts": experts, "columns": n_columns, "classes": n_classes}
+        sizes |= {"lanes": blend.padded.py_func(experts), "few": min(n_classes, losses.FEW)}
         state = State(blend.BLEND, sizes, parts=own | members)
         state.scale, state.vote = (
             kernels.ENTRY_POINTS[name].compile().address for name in ("scale_rows", "vote_on_rows")
@@ -198,7 +197,7 @@ class Ensemble(base.OnlineClassifier):
     @property
     def memory_size(self) -> int:
         """Number of integers stored per event to learn its label late."""
-        return answers.memory_size(len(self._state.experts))
+        return memory_size(len(self._state.experts))
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning computes the vote first. This is not a prediction that label autocorrelation notes.

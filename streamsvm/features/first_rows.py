@@ -25,8 +25,8 @@ class FirstRows:
     --------
     >>> from streamsvm.features.space import FeatureSpace
     >>> space, first = FeatureSpace(max_features=10), FirstRows()
-    >>> for doubt in first.take(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
-    ...     print(doubt.text[:27])
+    >>> for notice in first.take(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
+    ...     print(notice.text[:27])
     feature 'id' only counts up
     """
 
@@ -62,7 +62,7 @@ class FirstRows:
         if self._n < self._due and not (self.is_full and self._n >= FIRST_LOOK):
             return []
         self._due = 2 * self._n
-        return [doubt for column, values in self._by_column() for doubt in self._doubts(column, values, names[column])]
+        return [each for column, values in self._by_column() for each in self._notices(column, values, names[column])]
 
     def _by_column(self) -> Iterator[tuple[int, Floats]]:
         """Yield column and values, in row order, of columns that may be suspicious."""
@@ -88,12 +88,12 @@ class FirstRows:
         way = direction(values) if self._n >= FIRST_LOOK_AT_COUNTERS or self.is_full else ""
         return f"only counts {way} in the first {self._n} events, like a row number or a time" if way else ""
 
-    def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
+    def _notices(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
         if is_of_time(name):
             return
-        if ("counter", column) not in self._reported and (what := self._time_pattern(values)):
+        if ("counter", column) not in self._reported and (pattern := self._time_pattern(values)):
             self._reported.add(("counter", column))
-            yield Notice.of(f"feature {{name!r}} {what}: drop it, or pass a datetime if it is a time", name)
+            yield Notice.of(f"feature {{name!r}} {pattern}: drop it, or pass a datetime if it is a time", name)
         for text, share in sentinels(values.tolist()).items():
             if (text, column) not in self._reported:
                 self._reported.add((text, column))

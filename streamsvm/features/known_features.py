@@ -246,12 +246,12 @@ class KnownFeatures:
             self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
         self.texts.restore(left_out or {}, quoted or {})
-        self.recall(n_refused, watched or {})
+        self.restore_counters(n_refused, watched or {})
 
-    def recall(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
+    def restore_counters(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
         """Copy the counters of another space with the same columns."""
         self.n_refused = n_refused
-        self.texts.recall(watched)
+        self.texts.restore_watched(watched)
 
     def notices(self) -> list[str]:
         """Return all notices about features, grouped by kind."""

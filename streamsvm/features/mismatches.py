@@ -142,7 +142,7 @@ class Mismatches:
         self._columns, self._texts, self._issued, self._log = columns, texts, issued, log
         self.width: int | None = None
         self.accepted: Any = None
-        self._doubts, self._differs = "", False
+        self._names_notice, self._differs = "", False
         self._n_unknown, self._unknown_notice = 0, ""
         self._n_of_other_kind: dict[Hashable, int] = {}
         self._n_asked: dict[Hashable, int] = {}
@@ -158,7 +158,7 @@ class Mismatches:
 
     def notices(self) -> tuple[list[Notice], list[str]]:
         """Return the warnings about single features and the warnings about rows."""
-        return list(self._other_kinds.values()), list(filter(None, (self._doubts, self._unknown_notice)))
+        return list(self._other_kinds.values()), list(filter(None, (self._names_notice, self._unknown_notice)))
 
     def knows(self, name: Hashable) -> bool:
         """Return whether a name has been learned."""
@@ -169,13 +169,13 @@ class Mismatches:
         """Compare the names of rows with the learned ones and log the result."""
         columns = self._columns
         known = dict.fromkeys((*columns.numbers, *columns.strings, *self._texts.left_out))
-        level, doubts = compare(known, given, open_ended=open_ended or columns.n_refused > 0, **how)
-        if doubts and level >= logging.WARNING and not self._doubts:
-            self._doubts = doubts
-            self._log.warning("%s", doubts)
-        elif doubts and not self._doubts and not self._differs:
+        level, message = compare(known, given, open_ended=open_ended or columns.n_refused > 0, **how)
+        if message and level >= logging.WARNING and not self._names_notice:
+            self._names_notice = message
+            self._log.warning("%s", message)
+        elif message and not self._names_notice and not self._differs:
             self._differs = True
-            self._log.info("%s", doubts)
+            self._log.info("%s", message)
         if columns.names:
             self.accepted = given
 

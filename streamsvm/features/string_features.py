@@ -48,7 +48,7 @@ class Recurrence:
     def check(self, n: int) -> None:
         """Raise an error for a state that a name with n columns cannot reach."""
         if not (0 <= self.before <= n and 0 <= self.seen < LAST and len(self.again) < AGAIN):
-            raise ValueError(f"a name of {n} columns is watched as no stream leaves it: {self}")
+            raise ValueError(f"no stream leads to these counts of the strings of a name with {n} columns: {self}")
 
 
 class StringFeatures:
@@ -97,8 +97,8 @@ class StringFeatures:
                 raise ValueError(f"{name!r} is left out as {kind!r}")
             self._leave_out(name, kind)
 
-    def recall(self, watched: Mapping[Hashable, Recurrence]) -> None:
-        """Copy the watched names from another object."""
+    def restore_watched(self, watched: Mapping[Hashable, Recurrence]) -> None:
+        """Restore the names that are watched."""
         self.watched = dict(watched)
         for name, recurrence in self.watched.items():
             recurrence.check(len(self._columns.strings.get(name, ())))

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from connectors.notices import Notice
 from streamsvm.core.precompile import prepare
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features.rows import EncodedRows, Floats, Ints
@@ -33,19 +32,17 @@ class EventLearner(LearnerMemory):
 
     def _look_at_first(self, rows: EncodedRows) -> None:
         """Warn about suspicious features in the first rows of the stream."""
-        if self._first is not None and len(rows):
-            self._tell(self._first.take(rows, self._space.names))
+        if self._first is None or not len(rows):
+            return
+        if notices := self._first.take(rows, self._space.names):
+            self._own_space().notice(notices)
+        if self._first.is_full:
+            self._first, self._learning = None, self._fast
 
     def _look_at_event(self, columns: Ints, values: Floats) -> None:
         """Warn about suspicious features with a single event."""
         if self._first is not None:
             self._look_at_first(EncodedRows.of_event(columns, values))
-
-    def _tell(self, doubts: Sequence[Notice]) -> None:
-        if doubts:
-            self._own_space().notice(doubts)
-        if self._first is None or self._first.is_full:
-            self._first, self._learning = None, self._fast
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
         """Learn one event.
@@ -235,7 +232,7 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Make an event the current row if it has exactly the known names, all numbers."""
+        """Write an event to the row buffer if it has exactly the known names, all numbers."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False

@@ -286,7 +286,7 @@ class SavedLearner(RowLearner):
         space = self._space
         if not counts:
             if space.texts.watched or space.n_refused or self.labels.many_at:
-                self._own_space().recall(0, {})
+                self._own_space().restore_counters(0, {})
                 self.labels.many_at = 0
             return
         numbers = np.frombuffer(counts, np.int64).tolist()
@@ -298,7 +298,7 @@ class SavedLearner(RowLearner):
                 raise ArchiveError("counters of names that are not categories")
             watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
             i += 4 + n_again
-        self._own_space().recall(n_refused, watched)
+        self._own_space().restore_counters(n_refused, watched)
 
 
 # Checks and parameters --------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from streamsvm import BSGDClassifier
-from streamsvm.budgeted import expansion, merging, metric
-from streamsvm.budgeted import vectors as support
+from streamsvm.budgeted import expansion, merging, metric, vectors
 from streamsvm.core.jit import call_pointer, kernel
 from streamsvm.core.math import exp32, log32
 from streamsvm.models import KernelExpansion, Scaler
@@ -319,7 +318,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     )
     for label in range(n_classes):
         model._code(label)
-    support.open_classes(model._state, n_classes)
+    vectors.open_classes(model._state, n_classes)
     for x, label in zip(X, y.tolist(), strict=True):
         x = x.astype(np.float32).astype(float)
         model.learn_one(dict(enumerate(x.tolist())), label)
@@ -335,7 +334,7 @@ def test_a_third_class_ends_the_sharing_of_one_coefficient():
     model.learn_many(X, y.tolist())
     before = model.model
     model._code(2)
-    support.open_classes(model._state, 3)
+    vectors.open_classes(model._state, 3)
     after = model.model
     assert (after.coefs[:2] == before.coefs).all()
     assert (after.coefs[2] == 0.0).all()
