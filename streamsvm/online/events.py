@@ -232,7 +232,7 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Write an event to the row buffer if it has exactly the known names, all numbers."""
+        """Write an event to the row buffer if it has a number under each known name."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False

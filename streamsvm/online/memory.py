@@ -182,7 +182,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         return bool(getattr(self, "scaling", None) == "rank")
 
     def _replace_fast_path(self) -> None:
-        """Set the attributes of the fast path anew; its users compare them by identity."""
+        """Replace the attributes of the fast path, which users compare by identity."""
         self.__dict__.update(self._fast_path(self._rows))
 
     def _fast_path(self, rows: State) -> dict[str, Any]:
