@@ -121,7 +121,7 @@ _table = [
         "libsvm", "text.libsvm:open_libsvm", None, (".libsvm", ".svmlight", ".svm"), ("svmlight",), labelled=True
     ),
     Connector("arff", "text.arff:open_arff", suffixes=(".arff",), labelled=True),
-    Connector("parquet", "arrow.parquet:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
+    Connector("parquet", "arrow.files:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
     Connector("arrow", "arrow.files:ArrowFileSource", None, (".arrow", ".feather", ".ipc"), ("feather", "ipc")),
     Connector("synthetic", "synthetic.source:open_synthetic", scheme="synthetic:", labelled=True),
     Connector(
@@ -157,14 +157,9 @@ def file_formats() -> list[Connector]:
     return [each for each in _table if not each.scheme]
 
 
-def schemes() -> list[Connector]:
-    """Return the connectors that have a URL scheme, in order."""
-    return [each for each in _table if each.scheme]
-
-
 def by_scheme(path: str) -> Connector | None:
     """Return the connector of a URL scheme, or None for files."""
-    return next((each for each in schemes() if path.startswith((each.scheme, *each.aliases))), None)
+    return next((each for each in _table if each.scheme and path.startswith((each.scheme, *each.aliases))), None)
 
 
 def connector_of(path: str, options: Options) -> Connector:

@@ -1,3 +1,1 @@
 """Arrow data: data frames, Arrow streams and Parquet files."""
-
-from __future__ import annotations

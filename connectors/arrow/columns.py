@@ -234,4 +234,8 @@ class ArrowRows(RowSource):
         if position.get("sha256") != self._fingerprint or not 0 <= row <= self._total:
             raise ConnectorError(f"{self.name}: is not what was read before", "another")
         self._row = row
+        self.recall(position)
+
+    def recall(self, position: Position) -> None:
+        """Restore the types of columns."""
         self._columns.restore(position)

@@ -1,3 +1,1 @@
 """Sinks that write files: result tables, and folders of rotated files."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """Files of web servers, object stores and SFTP servers."""
-
-from __future__ import annotations

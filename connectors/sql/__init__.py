@@ -1,3 +1,1 @@
 """SQL databases as sources and outputs."""
-
-from __future__ import annotations

@@ -148,9 +148,6 @@ class PostgresSource(SqlSource):
         cursors = [rows.column(_CURSOR + name).to_pylist() for name in self._cursor]
         return Page(self._flat(rows.select(self._names_read)), len(rows), cursors)
 
-    def _slice(self, column: Any, start: int, end: int) -> Any:
-        return column.slice(start, end - start)
-
     def _close_files(self) -> None:
         with contextlib.suppress(ConnectorError), convert_errors(self.name):  # the connection may be lost
             self._stop_reading()

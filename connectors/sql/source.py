@@ -151,10 +151,6 @@ class SqlSource(RowSource):
     def _pages(self) -> Iterator[Page]:
         """Iterate over the rows after the last value of the cursor."""
 
-    @abstractmethod
-    def _slice(self, column: Any, start: int, end: int) -> Any:
-        """Return some values of a column."""
-
     @property
     def _order(self) -> str:
         """Clause that orders the rows, empty without a cursor."""
@@ -187,13 +183,13 @@ class SqlSource(RowSource):
     def _split(self, page: Page) -> Iterator[Batch]:
         self._check_cursor(page)
         if not self._is_decided:
-            first = {name: self._slice(column, 0, SAMPLE) for name, column in page.columns.items()}
+            first = {name: column[:SAMPLE] for name, column in page.columns.items()}
             self._columns.look_at(first)
             self._is_decided = True
         for start in range(0, page.n, self._batch_size):
             end = min(page.n, start + self._batch_size)
             self._last = [values[end - 1] for values in page.cursors] or None
-            columns = {name: self._slice(column, start, end) for name, column in page.columns.items()}
+            columns = {name: column[start:end] for name, column in page.columns.items()}
             yield self._next(columns, end - start)
 
     def _check_cursor(self, page: Page) -> None:

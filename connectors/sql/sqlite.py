@@ -33,10 +33,6 @@ class SqliteColumns(TypedColumns):
         super().__init__(source, names, roles)
         self._is_deciding = False
 
-    def say(self, text: str) -> None:
-        """Add a warning."""
-        self.numbers.notices.say(text)
-
     def refuse_binary(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Refuse first rows with binary values."""
         for name, values in columns.items():
@@ -109,7 +105,7 @@ class SqliteSource(SqlSource):
         if any("TEMP B-TREE" in str(step) for step in plan):
             names = ",".join(self._cursor)
             what = f"the cursor {names} has no index, so that SQLite sorts the table for every {_PAGE_ROWS:,} rows"
-            columns.say(f"{self.name}: {what}: create one with CREATE INDEX")
+            columns.numbers.notices.say(f"{self.name}: {what}: create one with CREATE INDEX")
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
@@ -144,9 +140,6 @@ class SqliteSource(SqlSource):
         columns = list(zip(*rows, strict=True))
         used = self._columns.used
         return Page(dict(zip(used, columns, strict=False)), len(rows), columns[len(used) :] if self._cursor else [])
-
-    def _slice(self, column: Any, start: int, end: int) -> Any:
-        return column[start:end]
 
     def _close_files(self) -> None:
         self._stop_reading()

@@ -1,3 +1,1 @@
 """Text formats: bytes to lines, lines to records of CSV, JSON, ARFF and libsvm."""
-
-from __future__ import annotations
