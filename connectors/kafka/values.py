@@ -69,10 +69,6 @@ class ValueFormat(ABC):
     def _row(self, value: bytes) -> Any:
         """Decode a value; ValueError or csv.Error tells why it is malformed."""
 
-    @abstractmethod
-    def _events(self, rows: list[Any]) -> Events:
-        """Convert decoded values."""
-
     def _rows(self, values: Sequence[bytes]) -> list[Any] | None:
         """Decode all values at once. None if they must be decoded one by one."""
         return None
@@ -88,9 +84,8 @@ class ValueFormat(ABC):
         """
         bad = {} if bad is None else bad
         rows = None if bad else self._rows(values)
-        events = self._events(
-            [self._decoded(i, value, bad) for i, value in enumerate(values)] if rows is None else rows
-        )
+        rows = [self._decoded(i, value, bad) for i, value in enumerate(values)] if rows is None else rows
+        events = self._columns.read(rows)
         events.bad |= bad
         return events
 
@@ -109,33 +104,32 @@ class ValueFormat(ABC):
 class JsonValues(ValueFormat):
     """JSON objects, as in JSON lines, also with the prefix of a schema registry."""
 
+    _columns: JsonColumns
+
     def __init__(self, options: Options) -> None:
-        self._format = self._columns = JsonColumns(options)
+        self._columns = JsonColumns(options)
         self._prefix = _prefix_size(options)
         self.is_framed = self._prefix > 0
 
     def skip_tombstones(self, n: int) -> bool:
         """Count tombstones of change events; return False if they are to be rejected."""
-        if self._format.envelope is None:
+        if self._columns.envelope is None:
             return False
-        self._format.envelope.skipped[TOMBSTONES] += n
+        self._columns.envelope.skipped[TOMBSTONES] += n
         return True
 
     def _rows(self, values: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        return None if self._prefix else self._format.objects.all(values)
+        return None if self._prefix else self._columns.objects.all(values)
 
     def _blank(self) -> dict[str, Any]:
         return {}
-
-    def _events(self, rows: list[Any]) -> Events:
-        return self._format.read(rows)
 
     def _row(self, value: bytes) -> dict[str, Any]:
         return self._json(self._body(value), "" if self._prefix else frame_hint(value))
 
     def _json(self, value: bytes, hint: str = "") -> dict[str, Any]:
         """Parse an object. Raise ValueError with a hint for anything else."""
-        row = self._format.objects.one(str(value, "utf-8"))
+        row = self._columns.objects.one(str(value, "utf-8"))
         if isinstance(row, ValueError):
             raise ValueError(f"{row}{hint}")
         return row
@@ -164,13 +158,10 @@ class CsvValues(ValueFormat):
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
-        self._columns: TextColumns = TextColumns(Header(names), roles)
+        self._columns = TextColumns(Header(names), roles)
 
     def _blank(self) -> list[str]:
         return [""] * self._width
-
-    def _events(self, rows: list[Any]) -> Events:
-        return self._columns.read(rows)
 
     def _row(self, value: bytes) -> list[str]:
         rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))
@@ -230,14 +221,11 @@ class Decoder:
             records = [record for record in records if record.value is not None]
         bad = {i: reason for i, record in enumerate(records) if (reason := self._rejection_reason(record))}
         events = self._values.read([record.value for record in records], bad)
-        places = {
-            "partition": [record.partition for record in records],
-            "offset": [record.offset for record in records],
-        }
+        partitions, offsets = [record.partition for record in records], [record.offset for record in records]
         return Batch(
             events.features,
             events.labels,
-            Origins({"topic": self._topic}, {**places}),
+            Origins({"topic": self._topic}, {"partition": partitions, "offset": offsets}),
             position | self._values.decided,
             raw=LazyStrings([record.value for record in records], self._shown),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
