@@ -104,11 +104,7 @@ class RemoteFile(io.RawIOBase):
         """
         if self.size is not None:
             n = min(n, self.size - start)
-        return self.attempt(lambda: self._fetch(start, n)) if n > 0 else b""
-
-    def attempt(self, request: Callable[[], T]) -> T:
-        """Return the result of a request, which is repeated after transient errors."""
-        return attempt(self.name, request)
+        return attempt(self.name, lambda: self._fetch(start, n)) if n > 0 else b""
 
     @abstractmethod
     def _fetch(self, start: int, n: int) -> bytes:

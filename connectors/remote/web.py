@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from connectors.errors import ConnectorError
-from connectors.remote.files import RemoteFile, TransientError
+from connectors.remote.files import RemoteFile, TransientError, attempt
 
 TIMEOUT_S = 30.0
 """How long a server may send nothing before the request counts as failed."""
@@ -43,7 +43,7 @@ class WebFile(RemoteFile):
         self._url = parts._replace(netloc=host, path=path, fragment="").geturl()
         self._at = 0
         self._is_new = True
-        self.attempt(lambda: self._request(0))
+        attempt(self.name, lambda: self._request(0))
         self._is_new = False
 
     def _fetch(self, start: int, n: int) -> bytes:
