@@ -1,4 +1,4 @@
-"""Parquet sink: a directory with one part per flush. Requires pyarrow."""
+"""Parquet sinks, which write directories of parts. Requires pyarrow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from connectors.arrow.columns import import_arrow
 from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, convert_errors
+from connectors.outputs.parts import Part, PartsSink
 from connectors.outputs.results import HeldRows, check_columns, flat_columns, sync_directory
 from connectors.registry import SinkSettings
 from connectors.streams import Sink
@@ -181,12 +182,82 @@ class ParquetSink(FileSink):
             self._made = False
 
 
+class ParquetPartsSink(PartsSink):
+    """Write Parquet parts of at most 131,072 rows; see `PartsSink`.
+
+    Each flush writes the rows of unfinished parts to their files, from which a resumed run reads them. The size of a
+    part counts 8 bytes for a number and the bytes of texts.
+
+    Parameters
+    ----------
+    path, options, settings
+        As for `PartsSink`.
+    """
+
+    most_rows = PART_ROWS
+
+    def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
+        self._pa = import_arrow(path)
+        self._rows: dict[str, HeldRows] = {}  # by part
+        self._types: dict[str, str] = {}  # of the columns of finished parts
+        super().__init__(path, options, settings, ".parquet")
+
+    def _measure(self, rows: Results) -> tuple[int, Any]:
+        columns = flat_columns(rows)
+        size = sum(len(v.encode(errors="replace")) if isinstance(v, str) else 8 for column in columns for v in column)
+        return size, columns
+
+    def _create(self, part: Part) -> None:
+        self._rows[part.path] = HeldRows(self._columns or ())
+
+    def _put(self, part: Part, data: Any) -> None:
+        self._rows[part.path].add(data)
+
+    def _table(self, part: Part) -> Any:
+        null = self._pa.null()
+        kinds = {name: self._pa.type_for_alias(kind) for name, kind in self._types.items()}
+        rows = self._rows[part.path].items()
+        arrays = {name: array_of(self._pa, values, kinds.get(name, null)) for name, values in rows}
+        # Readers cannot combine columns of texts with columns without a type.
+        return self._pa.table({name: a if a.type != null else a.cast(self._pa.string()) for name, a in arrays.items()})
+
+    def _sync(self, part: Part) -> None:
+        with convert_errors(part.path):
+            write_table(self._pa, self._table(part), part.unfinished)
+        self._unsynced.add(os.path.dirname(part.path))  # a new file has replaced the one of the last flush
+        part.durable = part.n_rows
+
+    def _finish(self, folder: str) -> None:
+        part = self._parts[folder]
+        table = self._table(part)
+        super()._finish(folder)
+        del self._rows[part.path]
+        columns = zip(table.schema, table.columns, strict=True)
+        self._types |= {one.name: str(one.type) for one, column in columns if column.null_count < len(column)}
+
+    def _state(self) -> Position:
+        return super()._state() | {"types": dict(self._types)}
+
+    def rewind(self, position: Position) -> None:
+        """Remove parts and rows written after `position`."""
+        self._types, self._rows = dict(position["types"]), {}
+        super().rewind(position)
+
+    def _durable_size(self, part: Part) -> int:
+        exists = os.path.exists(part.unfinished)
+        return int(self._pa.parquet.read_metadata(part.unfinished).num_rows) if exists else 0
+
+    def _truncate(self, part: Part) -> None:
+        # Without `partitioning=None`, pyarrow before 24 adds columns for folders such as "hour=5".
+        table = self._pa.parquet.read_table(part.unfinished, partitioning=None).slice(0, part.durable)
+        self._rows[part.path] = HeldRows(table.schema.names)
+        self._rows[part.path].add(table.to_pydict().values())
+
+
 def open_parquet(path: str, options: Options, settings: SinkSettings) -> Sink:
     """Open a directory of parts, local or in a store."""
     if "://" not in path:
         if options.has("rotate_bytes") or options.has("partition_by"):
-            from connectors.arrow.parquet_parts import ParquetPartsSink
-
             return ParquetPartsSink(path, options, settings)
         return ParquetSink(path, options, settings)
     from connectors.remote.sinks import RemoteParquetSink, check_options

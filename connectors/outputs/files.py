@@ -252,7 +252,7 @@ def open_lines(lines: LineWriter, path: str, options: Options, settings: SinkSet
         check_options(path, options)
         return RemoteTextSink(lines, path, options, settings)
     if not is_pipe(path) and (options.has("rotate_bytes") or options.has("partition_by")):
-        from connectors.outputs.text_parts import TextPartsSink
+        from connectors.outputs.parts import TextPartsSink
 
         return TextPartsSink(path, lines, options, settings)
     return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, settings)

@@ -10,10 +10,11 @@ import io
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -248,8 +249,8 @@ def float_texts(values: NDArray[np.float64]) -> list[str]:
     return list(map(repr, values.tolist()))
 
 
-class LineWriter(Protocol):
-    """Format tables as lines.
+class LineWriter(ABC):
+    """Base class of formats of lines.
 
     Attributes
     ----------
@@ -260,8 +261,10 @@ class LineWriter(Protocol):
     suffix: str
 
     def head(self, names: list[str]) -> bytes:
-        """Return the header."""
+        """Return the header; by default there is none."""
+        return b""
 
+    @abstractmethod
     def body(self, table: Results) -> bytes:
         """Return the rows."""
 
@@ -321,9 +324,6 @@ class JsonLines(LineWriter):
     """One JSON object per row."""
 
     suffix = ".jsonl"
-
-    def head(self, names: list[str]) -> bytes:
-        return b""
 
     def body(self, table: Results) -> bytes:
         lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
