@@ -11,9 +11,15 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # An interrupt during imports ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import gc
+
     from streamsvm import cli
 
-    return cli.main()
+    try:
+        return cli.main()
+    finally:
+        # At exit, Python would search all objects for garbage, when no thread can end the process at its deadline.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -42,6 +42,13 @@ def test_a_process_ends_although_nobody_reads_its_messages():
         assert process.wait(120) == 75
 
 
+def test_garbage_is_not_collected_at_the_end_of_the_process():
+    program = "import atexit, gc, sys; from streamsvm.__main__ import main; sys.argv = ['streamsvm', '--version']\n"
+    program += "atexit.register(lambda: print(gc.get_freeze_count())); main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout.split()[-1]) > 1000
+
+
 def test_a_run_names_what_it_waits_for(tmp_path, monkeypatch):
     seen = []
 
