@@ -14,9 +14,10 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.results import (
     LineWriter,
+    ReplacingSink,
     check_columns,
     check_link,
-    check_replaced,
+    is_replaceable,
     make_directory,
     names_in,
     sync_directory,
@@ -26,7 +27,7 @@ from connectors.streams import Sink
 from connectors.text.compression import ZIP_SUFFIX, Frames
 
 
-class FileSink(Sink):
+class FileSink(ReplacingSink):
     """Base class of file sinks.
 
     An existing file is replaced at the first write or flush, unless the run resumes.
@@ -41,17 +42,13 @@ class FileSink(Sink):
         Settings of the run.
     """
 
-    can_rewind = True
-
     def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
-        self.name, self._overwrite = path, settings.overwrite
+        super().__init__(settings)
+        self.name, self._made = path, not os.path.exists(path)
         options.finish()
-        self._made, self._touched, self._fresh = not os.path.exists(path), False, not settings.resume
 
-    def check_replaced(self) -> None:
-        """Raise ConnectorError if the file to replace does not look like results."""
-        if self._fresh and not self._overwrite:
-            check_replaced(self.name)
+    def _is_replaceable(self) -> bool:
+        return is_replaceable(self.name)
 
     def _make_directory(self) -> None:
         """Create the directory of parts."""

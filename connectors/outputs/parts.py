@@ -128,7 +128,8 @@ class PartsSink(FileSink):
             latest = int(spans[rows].max())
             if self._latest is None or latest > self._latest:
                 self._latest = latest
-                self._finish_before(latest - 1)
+                for folder in [folder for folder, part in self._parts.items() if part.span < latest - 1]:
+                    self._finish(folder)
             part, found = _rows(table, rows.start, rows.stop), np.unique(spans[rows]).tolist()
             for span in found:
                 own = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
@@ -216,10 +217,6 @@ class PartsSink(FileSink):
                 os.replace(part.unfinished, part.path)
             self._unsynced.add(os.path.dirname(part.path))
         self._complete = []
-
-    def _finish_before(self, span: int) -> None:
-        for folder in [folder for folder, part in self._parts.items() if part.span < span]:
-            self._finish(folder)
 
     # Positions ----------------------------------------------------------------------------------------------------
 

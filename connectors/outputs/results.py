@@ -24,6 +24,8 @@ from connectors.columns.cells import Memo
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.errors import ConnectorError
 from connectors.events import Results
+from connectors.registry import SinkSettings
+from connectors.streams import Sink
 from connectors.text.lines import LineReader
 from connectors.text.opening import open_bytes
 
@@ -38,27 +40,29 @@ _TEXT_OR_NONE = frozenset({str, NoneType})
 _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
-def check_replaced(path: str) -> None:
-    """Raise an error if a path exists and does not look like results.
+class ReplacingSink(Sink):
+    """Base class of sinks that replace the results of an earlier run, or continue them.
 
     Parameters
     ----------
-    path
-        Output path: a file or a directory of parts.
-
-    Raises
-    ------
-    ConnectorError
-        If the path exists and does not look like results.
+    settings
+        Settings of the run.
     """
-    if not is_replaceable(path):
-        raise not_results(path)
 
+    can_rewind = True
 
-def not_results(name: str) -> ConnectorError:
-    """Return the error that something exists and does not look like results."""
-    what = "exists and does not look like results of streamsvm: give another name, or replace it with"
-    return ConnectorError(f"{name}: {what} --set overwrite=true (in Python overwrite=True)")
+    def __init__(self, settings: SinkSettings) -> None:
+        self._fresh, self._overwrite, self._touched = not settings.resume, settings.overwrite, False
+
+    @abstractmethod
+    def _is_replaceable(self) -> bool:
+        """Return whether there is nothing to replace, or it looks like results."""
+
+    def check_replaced(self) -> None:
+        """Raise ConnectorError if what exists does not look like results."""
+        if self._fresh and not self._overwrite and not self._is_replaceable():
+            what = "exists and does not look like results of streamsvm: give another name, or replace it with"
+            raise ConnectorError(f"{self.name}: {what} --set overwrite=true (in Python overwrite=True)")
 
 
 def check_link(path: str) -> None:

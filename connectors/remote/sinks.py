@@ -16,7 +16,7 @@ from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position
 from connectors.options import Options
 from connectors.outputs.files import TextSink
-from connectors.outputs.results import LineWriter, are_results, names_in, not_results
+from connectors.outputs.results import LineWriter, are_results, names_in
 from connectors.registry import SinkSettings
 from connectors.remote.files import WEB
 from connectors.remote.store import Place
@@ -59,10 +59,8 @@ class RemoteTextSink(TextSink):
         super().__init__(self._local, lines, options, SinkSettings(overwrite=settings.overwrite))
         self.name = self._place.name
 
-    def check_replaced(self) -> None:
-        """Raise an error if the object exists and does not look like results."""
-        if not self._overwrite and self._place.exists() and not any(map(are_results, names_in(self._url))):
-            raise not_results(self.name)
+    def _is_replaceable(self) -> bool:
+        return not self._place.exists() or any(map(are_results, names_in(self._url)))
 
     def flush(self) -> None:
         """Do nothing: the object appears at the end."""
@@ -129,13 +127,10 @@ class RemoteParquetSink(ParquetSink):
     def _remove_directory(self) -> None:
         """Do nothing: stores have no empty directories."""
 
-    def check_replaced(self) -> None:
-        """Raise an error if the sink would replace parts that do not look like results."""
-        if self._fresh and not self._overwrite:
-            for part in self._existing():
-                try:
-                    names = self._pa.parquet.read_schema(self._opened(part)).names
-                except self._pa.ArrowException:
-                    names = []
-                if not are_results(names):
-                    raise not_results(self.name)
+    def _is_replaceable(self) -> bool:
+        return all(are_results(self._names_of(part)) for part in self._existing())
+
+    def _names_of(self, part: str) -> list[str]:
+        with contextlib.suppress(self._pa.ArrowException):
+            return list(self._pa.parquet.read_schema(self._opened(part)).names)
+        return []

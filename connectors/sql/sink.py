@@ -11,11 +11,10 @@ from typing import Any
 from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import HeldRows, are_results, check_columns, flat_columns, not_results
+from connectors.outputs.results import HeldRows, ReplacingSink, are_results, check_columns, flat_columns
 from connectors.registry import SinkSettings
 from connectors.sql.postgres import connect, convert_errors
-from connectors.sql.source import path_of, quoted, split_table, sqlite_uri, without_user
-from connectors.streams import Sink
+from connectors.sql.source import quoted, split_table, sqlite_uri, without_user
 
 NUMBER = "id"
 """Column with the number of each row, counted from 0."""
@@ -38,7 +37,7 @@ def kind_of(name: str) -> str:
     return _KINDS.get(name, "text")
 
 
-class SqlSink(Sink):
+class SqlSink(ReplacingSink):
     """Insert rows, numbered from 0 in the primary key `id`.
 
     Each insertion is a transaction. A resumed run deletes the rows after its checkpoint and inserts them again, so that
@@ -54,7 +53,6 @@ class SqlSink(Sink):
         Settings of the run.
     """
 
-    can_rewind = True
     types: Mapping[str, str]
     """Types of the database by kind of column."""
 
@@ -65,7 +63,7 @@ class SqlSink(Sink):
         self.name = f"{without_user(url)}?table={table}"
         self._parts = split_table(table)
         self._table = ".".join(map(quoted, self._parts))
-        self._fresh, self._overwrite, self._touched = not settings.resume, settings.overwrite, False
+        super().__init__(settings)
         self._rows = 0
         self._held: HeldRows | None = None
         self._connect(url, options)
@@ -101,11 +99,8 @@ class SqlSink(Sink):
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
         """Insert rows."""
 
-    def check_replaced(self) -> None:
-        """Raise ConnectorError if the table to replace does not look like results."""
-        names = self._names
-        if self._fresh and not self._overwrite and names and not (names[0] == NUMBER and are_results(names[1:])):
-            raise not_results(self.name)
+    def _is_replaceable(self) -> bool:
+        return not self._names or (self._names[0] == NUMBER and are_results(self._names[1:]))
 
     def write(self, table: Results) -> None:
         """Buffer rows; insert them if there are many."""
@@ -225,7 +220,7 @@ class SqliteSink(SqlSink):
     def _connect(self, url: str, options: Options) -> None:
         options.finish()  # before the file is created
         with self._working():
-            uri = sqlite_uri(path_of(url), "rwc")
+            uri = sqlite_uri(url, "rwc")
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S
             )

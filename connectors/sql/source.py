@@ -76,23 +76,18 @@ def without_user(url: str) -> str:
     return re.sub("//.*@", "//", url, count=1)
 
 
-def path_of(url: str) -> str:
-    """Return the path of a ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+def sqlite_uri(url: str, mode: str) -> str:
+    """Return what SQLite opens for ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Examples
     --------
-    >>> path_of("sqlite:///a%20b.db"), path_of("sqlite:////tmp/a.db")
-    ('a b.db', '/tmp/a.db')
+    >>> sqlite_uri("sqlite:///a%20b.db", "ro"), sqlite_uri("sqlite:////tmp/a.db", "rwc")
+    ('file:a%20b.db?mode=ro', 'file:/tmp/a.db?mode=rwc')
     """
     rest = url.partition("://")[2]
     if not rest.startswith("/") or rest == "/":
         raise ConnectorError(f"{url}: use sqlite:///FILE, or sqlite:////FILE for an absolute path", "value")
-    return unquote(rest[1:])
-
-
-def sqlite_uri(path: str, mode: str) -> str:
-    """Return the URI of a file for SQLite."""
-    return f"file:{quote(path)}?mode={mode}"
+    return f"file:{quote(unquote(rest[1:]))}?mode={mode}"
 
 
 class SqlSource(RowSource):

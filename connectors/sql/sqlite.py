@@ -16,7 +16,7 @@ from connectors.columns.roles import Roles
 from connectors.columns.typed import SAMPLE, TypedColumns
 from connectors.errors import ConnectorError
 from connectors.options import Options
-from connectors.sql.source import Page, SqlSource, path_of, sqlite_uri
+from connectors.sql.source import Page, SqlSource, sqlite_uri
 
 _PAGE_ROWS = 1 << 14
 """Number of rows of a query. Short queries do not block processes that write."""
@@ -77,9 +77,9 @@ class SqliteSource(SqlSource):
 
     def _opened(self, options: Options, roles: Roles) -> TypedColumns:
         options.finish()
-        path = path_of(self._url)
+        uri = sqlite_uri(self._url, "ro")
         with self._working():
-            self._connection = sqlite3.connect(sqlite_uri(path, "ro"), uri=True, check_same_thread=False)
+            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         try:
             with self._working():
                 about = self._connection.execute(f"SELECT * FROM {self._base} LIMIT 0").description
