@@ -96,7 +96,9 @@ class RetryTimeout:
         if now >= self._say_at:
             self._say_at = now + self._pause
             self._pause = min(2 * self._pause, _SAY_SELDOM_S)
-            logger.warning("%s: no %s available; retrying%s", error, self._what, _so_far(waited))
+            logger.warning(
+                "%s: no %s available; retrying%s", error, self._what, f" ({waited:.0f} s so far)" if waited >= 1 else ""
+            )
         time.sleep(LOOK_S)
 
     def reset(self, name: str) -> None:
@@ -113,7 +115,3 @@ class RetryTimeout:
                 return call()
             except UnreachableError as error:
                 self.wait(error)
-
-
-def _so_far(seconds: float) -> str:
-    return f" ({seconds:.0f} s so far)" if seconds >= 1 else ""

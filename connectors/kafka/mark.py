@@ -142,21 +142,16 @@ class Mark:
         """Whether the accepted rows move the mark beyond the committed offsets."""
         return not self._claimed or self._taken != self.committed
 
-    @property
-    def is_target_due(self) -> bool:
-        """Whether the current commit moves the mark."""
-        return not self._claimed or self._target != self.committed
+    def next_offsets(self) -> dict[Any, Any]:
+        """Return the offsets of the next commit, which includes all accepted rows.
 
-    def aim(self) -> None:
-        """Let the next commit include all accepted rows."""
-        self._target = dict(self._taken)
-
-    def offsets(self) -> dict[Any, Any]:
-        """Return the offsets to commit: those of all partitions, so that none expires."""
+        These are the offsets of all partitions, so that none expires. There are none if the mark does not move.
+        """
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
 
-        target = self._target if self.is_target_due else {}
+        target = dict(self._taken) if self.is_due else {}
+        self._target = dict(self._taken)
         return {TopicPartition(self.topic, p): OffsetAndMetadata(o, self._token, -1) for p, o in target.items()}
 
     def settle(self) -> None:

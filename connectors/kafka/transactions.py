@@ -64,7 +64,7 @@ class Transactions:
         self, brokers: Brokers, mark: Mark, *, identity: str, interval_s: float, timeout_s: float | None
     ) -> None:
         self.brokers, self.mark, self.identity, self._interval_s = brokers, mark, identity, interval_s
-        self.limits = SizeLimits(brokers)
+        self.name, self.limits = brokers.name, SizeLimits(brokers)
         self.exclude: dict[str, Callable[[Keys, Values], set[int]]] = {}
         """Functions that reject larger records and return their indices, by topic."""
         self._users = 1
@@ -79,11 +79,6 @@ class Transactions:
         self.starting = RetryTimeout(START_S if timeout_s is None else timeout_s)
         self._timeout = RetryTimeout(float("inf") if timeout_s is None else timeout_s)
         self._repairs = 0  # since the last transaction that succeeded
-
-    @property
-    def name(self) -> str:
-        """Name of the sink in messages."""
-        return self.brokers.name
 
     def join(self) -> Transactions:
         """Register another sink."""
@@ -115,9 +110,8 @@ class Transactions:
         self.starting.ask(self._start, self._check_deadline)
         self.starting.reset(self.name)
 
-    def _start(self) -> TransactionalProducer:
+    def _start(self) -> None:
         self._producer = TransactionalProducer(self.brokers, self.identity)
-        return self._producer
 
     @property
     def _current(self) -> TransactionalProducer:
@@ -185,9 +179,8 @@ class Transactions:
         self._ship()
         if not self._sent:
             self._begin()
-        self.mark.aim()
         self._since = None
-        offsets, producer = self.mark.offsets(), self._current
+        offsets, producer = self.mark.next_offsets(), self._current
         self._commit = BackgroundCall(lambda: producer.commit(offsets, self.mark.group), f"{self.identity} commits")
 
     def _end(self) -> None:
