@@ -299,7 +299,14 @@ def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:
     if isinstance(features, SparseRows):
         names, values, starts = features.indices.tolist(), features.values.tolist(), features.indptr.tolist()
         return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
-    return _table_rows(features, n)
+    if not features:
+        return [{} for _ in range(n)]
+    names, arrays = list(features), list(features.values())
+    columns = [array.tolist() for array in arrays]
+    rows = zip(*columns, strict=True)
+    if any(None in c or (a.dtype.kind == "f" and np.isnan(a).any()) for c, a in zip(columns, arrays, strict=True)):
+        return [{name: v for name, v in zip(names, row, strict=True) if v is not None and v == v} for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _plain(value: Any) -> Any:
@@ -312,18 +319,3 @@ def _picked(sequence: Any, rows: Rows) -> Any:
     if isinstance(sequence, StringColumn | CategoricalColumn):
         return sequence.take(np.array(rows, np.int64))
     return [sequence[i] for i in rows]
-
-
-def _table_rows(table: Table, n: int) -> list[dict[Any, Any]]:
-    if not table:
-        return [{} for _ in range(n)]
-    names = list(table)
-    columns = [column.tolist() for column in table.values()]
-    if any(
-        None in c or (t.dtype.kind == "f" and np.isnan(t).any()) for c, t in zip(columns, table.values(), strict=True)
-    ):
-        return [
-            {name: v for name, v in zip(names, row, strict=True) if v is not None and v == v}
-            for row in zip(*columns, strict=True)
-        ]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -79,7 +79,8 @@ class Options:
         self._given = {key: value for key, value in given.items() if value is not None}
         self._asked: list[str] = []
 
-    def _take(self, key: str) -> Any:
+    def value(self, key: str) -> Any:
+        """Return the unconverted value of an option."""
         self._asked.append(key)
         return self._given.pop(key, None)
 
@@ -88,7 +89,7 @@ class Options:
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """Return a text option; an empty text counts as absent."""
-        value = self._take(key)
+        value = self.value(key)
         return default if value is None else str(value) or None
 
     def has(self, key: str) -> bool:
@@ -99,10 +100,6 @@ class Options:
         """Return a text option, which another method reads."""
         return str(self._given.get(key) or "") or None
 
-    def value(self, key: str) -> Any:
-        """Return the unconverted value of an option."""
-        return self._take(key)
-
     def seconds(self, key: str, default: float) -> float:
         """Return a non-negative number of seconds, such as 0.5 or 0.5s."""
         wanted = "a number of seconds, 0 or more"
@@ -110,7 +107,7 @@ class Options:
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a yes/no option."""
-        value = self._take(key)
+        value = self.value(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value
         if str(value).lower() not in _FLAGS:
@@ -122,7 +119,7 @@ class Options:
         return self._number(key, default, int, least, f"a whole number of at least {least}")
 
     def _number(self, key: str, default: N, convert: Callable[[Any], N], least: N, wanted: str) -> N:
-        value = self._take(key)
+        value = self.value(key)
         if value is None:
             return default
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -132,7 +129,7 @@ class Options:
 
     def names(self, key: str) -> list[str]:
         """Return a list of names; a text is split by `split_names`."""
-        value = self._take(key)
+        value = self.value(key)
         if value is None:
             return []
         return split_names(value) if isinstance(value, str) else list(map(str, value))
@@ -152,14 +149,14 @@ class Options:
 
     def one_of(self, key: str, allowed: Iterable[str]) -> str | None:
         """Return one of the allowed values, or None if the option is absent."""
-        value = str(self._take(key) or "")
+        value = str(self.value(key) or "")
         if value and value not in allowed:
             raise self._refuse(key, value, "one of " + ", ".join(allowed))
         return value or None
 
     def kinds(self, key: str) -> dict[str, str]:
         """Return column kinds from a mapping or a text such as ``x:category,y:ignore``."""
-        value = self._take(key)
+        value = self.value(key)
         if value is None:
             return {}
         pairs = dict(value) if isinstance(value, Mapping) else split_kinds(str(value))
@@ -170,7 +167,7 @@ class Options:
 
     def formats(self, key: str) -> str | dict[str, str] | None:
         """Return a format of times, or formats by column; see `split_formats`."""
-        value = self._take(key)
+        value = self.value(key)
         return dict(value) if isinstance(value, Mapping) else split_formats(str(value)) if value else None
 
     def allow(self, keys: Iterable[str]) -> None:

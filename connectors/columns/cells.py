@@ -1,10 +1,15 @@
-"""Text cells: missing values, numbers, and how messages show a cell."""
+"""Text cells: missing values, numbers and labels, and how messages show a cell."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
+
+from connectors.notices import Notices
+
+logger = logging.getLogger("connectors")
 
 _WORDS = (
     *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
@@ -25,13 +30,9 @@ MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
 
 The additional ones may be categories or labels, such as ``+`` and ``-``.
 """
-USUAL_MISSING_NUMBERS = frozenset(
-    (
-        *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
-        *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
-    )
-)
-"""Frequent markers; each costs time in pyarrow, in every column and batch."""
+
+_WORD = "none"  # also a frequent class name
+_PLAINLY_MISSING = frozenset({"", "?"})
 
 Cells = Sequence[str]
 Bad = dict[int, str]
@@ -106,3 +107,56 @@ def is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def label_of(text: str) -> int | str:
+    """Convert a label to int if that is reversible, so that labels stay distinct.
+
+    Examples
+    --------
+    >>> label_of("7"), label_of("07"), label_of("7.0")
+    (7, '07', '7.0')
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        return text
+    return number if str(number) == text else text
+
+
+class Labels(Memo):
+    """Cache of labels by text, with None for missing labels.
+
+    Texts that may be either a class or a missing label are logged.
+
+    Parameters
+    ----------
+    missing
+        Markers of missing labels.
+    notices
+        Collection of warnings.
+    convert
+        Function that converts other texts.
+    """
+
+    def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
+        super().__init__(self._meaning)
+        self._missing, self._notices, self._label_of = missing, notices, convert
+        self._told: set[str] = set()
+
+    def _meaning(self, text: str) -> Any:
+        label = None if text in self._missing else self._label_of(text)
+        if label is None and text not in _PLAINLY_MISSING | self._told:
+            self._told.add(text)
+            if text.casefold() == _WORD and self._missing == MISSING:
+                self._notices.say(
+                    f"the label {text!r} is taken as missing, so that its events have no label: --set missing='?' "
+                    "makes it a class (and leaves only the empty text and ? missing)"
+                )
+            else:
+                logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
+        elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
+            logger.info(
+                "the label %r is taken as a class; if it stands for a missing label, set missing=%s", text, text
+            )
+        return label

@@ -157,7 +157,7 @@ class NumberColumns:
             if not is_declared:
                 self._warn_of_texts(name, present)
             return "category"
-        self._take_markers(name, shares)
+        self.take_markers(name, shares)
         return "number"
 
     def _is_declared(self, name: str) -> bool:
@@ -241,11 +241,8 @@ class NumberColumns:
                 )
                 self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
 
-    def find_markers(self, name: str, cells: Cells) -> None:
-        """Find missing-value markers in a column that may contain both numbers and texts."""
-        self._take_markers(name, repeated_texts(name, cells))
-
-    def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
+    def take_markers(self, name: str, shares: Mapping[str, float]) -> None:
+        """Use missing-value markers of a column, given the share of each; warn of them."""
         for text, share in shares.items():
             form = (
                 "column {name!r} contains numbers and, in {share:.0f} % of its first cells, the text {text}, which is "

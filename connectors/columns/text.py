@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, Bad, Cells, Memo, shown
+from connectors.columns.cells import APART, CODED, LISTED, MISSING, NUMBERS, Bad, Cells, Labels, Memo, shown
 from connectors.columns.counters import is_index, warn_of_numbers
-from connectors.columns.labels import Labels
 from connectors.columns.number_formats import LONGEST
 from connectors.columns.numbers import WAYS, NumberColumns
 from connectors.columns.roles import Roles

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.cells import Bad
-from connectors.columns.labels import Labels
+from connectors.columns.cells import Bad, Labels
 from connectors.columns.roles import Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.columns.time_texts import time_features

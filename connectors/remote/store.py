@@ -35,7 +35,7 @@ _REFUSED = re.compile(
 )
 
 
-def filesystem(url: str) -> tuple[Any, str]:
+def _filesystem(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it.
 
     Credentials come from the environment, as in fsspec.
@@ -79,7 +79,7 @@ class Place:
 
     def __init__(self, url: str) -> None:
         self.name, self._url = printable(url), url
-        self.system, self.path = attempt(self.name, lambda: filesystem(url))
+        self.system, self.path = attempt(self.name, lambda: _filesystem(url))
 
     def ask(self, request: Callable[[], T]) -> T:
         """Return the result of a request, which is repeated after transient errors.

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.cells import (
-    APART,
-    CODED,
-    LISTED,
-    MISSING_NUMBERS,
-    NUMBERS,
-    USUAL_MISSING_NUMBERS,
-)
+from connectors.columns.cells import APART, CODED, LISTED, MISSING_NUMBERS, NUMBERS
 from connectors.columns.strings import codes_of, floats_of, texts_of
 
 Cells = Sequence[str] | NDArray[np.float64]
@@ -25,6 +18,13 @@ Cells = Sequence[str] | NDArray[np.float64]
 # Below these numbers of lines, importing or calling pyarrow takes longer than Python's csv reader.
 FIRST_LINES, FEW_LINES = 8_192, 32
 _BLOCK_BYTES = 1 << 30
+_USUAL_MISSING_NUMBERS = frozenset(
+    (
+        *("", "?", "na", "NA", "n/a", "N/A", "<NA>", "nan", "NaN", "NAN", "-nan", "-NaN", "NaT", "null", "NULL"),
+        *("Null", "none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
+    )
+)
+"""Frequent markers; each costs time in pyarrow, in every column and batch."""
 
 
 class ArrowCells:
@@ -46,7 +46,7 @@ class ArrowCells:
 
     def __init__(self, delimiter: str, missing: frozenset[str], marks: Sequence[bytes] = (b'"',)) -> None:
         self._delimiter, self._marks = delimiter, marks
-        self._missing = tuple(sorted(USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing))
+        self._missing = tuple(sorted(_USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing))
         self._n_lines = 0
         self._usable = delimiter.isascii() and delimiter.encode() not in marks
         self.is_in_use = False

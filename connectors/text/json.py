@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns.cells import Bad, number_of, shown
+from connectors.columns.cells import Bad, Labels, number_of, shown
 from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
-from connectors.columns.labels import Labels
 from connectors.columns.nested import Flattening
-from connectors.columns.number_formats import LONGEST
+from connectors.columns.number_formats import LONGEST, repeated_texts
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError
@@ -175,7 +174,7 @@ class JsonColumns(TextColumns):
             for name, kind in self.numbers.decide(source, texts).items():
                 if kind == "category" and name not in self._convert:
                     among = [repr(value) for value in columns[name] if type(value) in (int, float)]
-                    self.numbers.find_markers(name, texts[name] + among)
+                    self.numbers.take_markers(name, repeated_texts(name, texts[name] + among))
 
     def _check_live(self, rows: Sequence[Any]) -> None:
         """Collect the first events of a live stream until there are enough to inspect."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns.cells import MISSING, Bad, is_number, number_of, shown
-from connectors.columns.labels import Labels
+from connectors.columns.cells import MISSING, Bad, Labels, is_number, number_of, shown
 from connectors.columns.roles import Roles
 from connectors.columns.text import Events, Header, TextColumns
 from connectors.errors import ConnectorError

@@ -198,7 +198,7 @@ def _flag(value: Any) -> bool:
 
 def label_of(text: str) -> Any:
     """Parse a label as streams do."""
-    from connectors.columns.labels import label_of  # imports numpy
+    from connectors.columns.cells import label_of  # imports numpy
 
     return label_of(text)
 
