@@ -41,7 +41,7 @@ _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class ReplacingSink(Sink):
-    """Base class of sinks that replace the results of an earlier run, or continue them.
+    """Base class of sinks that replace or continue the results of an earlier run.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def without_user(url: str) -> str:
 
 
 def sqlite_uri(url: str, mode: str) -> str:
-    """Return what SQLite opens for ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+    """Return the URI of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Examples
     --------
