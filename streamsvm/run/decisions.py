@@ -146,14 +146,14 @@ def warn_of_unknown_labels(config: RunConfig, classes: Iterable[Any]) -> None:
             logger.warning("%s contains %r, which was not the label of any event", option_of(name), label)
 
 
-def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def binary_proba(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return probabilities of two classes from that of the predicted one.
 
     They are NaN without a prediction.
 
     Examples
     --------
-    >>> of_two(np.array([1, 0, -1]), np.array([0.75, 0.5, np.nan])).tolist()
+    >>> binary_proba(np.array([1, 0, -1]), np.array([0.75, 0.5, np.nan])).tolist()
     [[0.25, 0.75], [0.5, 0.5], [nan, nan]]
     """
     second = np.where(codes == 1, scores, 1.0 - scores)

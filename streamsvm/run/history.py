@@ -182,6 +182,11 @@ class History:
         """Number of judged events at each sample."""
         return [sample.at for sample in self.samples]
 
+    @property
+    def last_relevance(self) -> dict[Hashable, float]:
+        """Relevance of features at the last sample; empty if unknown."""
+        return self.samples[-1].relevance if self.samples else {}
+
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample if one is due, with numbers of events, judged events and labels."""
         if events < self.due:

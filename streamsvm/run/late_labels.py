@@ -20,7 +20,7 @@ from streamsvm.delayed.protocol import Answer, Events, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import State, Stateful, nested, part_of
-from streamsvm.run.decisions import RunDecisions, of_two
+from streamsvm.run.decisions import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
 from streamsvm.run.formatting import known, meant
@@ -79,8 +79,6 @@ class JoinStage(ModelStage):
         The run, and its decisions about events.
     """
 
-    are_late = True
-
     def __init__(self, run: Runner, decisions: RunDecisions) -> None:
         super().__init__(run)
         self.learner, config, checkpoint = run.learner, run.config, run.checkpoint
@@ -138,7 +136,7 @@ class JoinStage(ModelStage):
         if joined.stored:
             values |= self._decisions.of_joined(joined, np.flatnonzero(arrived).tolist(), self.learner.classes)
         elif n_classes <= 2:
-            values["proba"] = of_two(codes, scores)[:, :n_classes]
+            values["proba"] = binary_proba(codes, scores)[:, :n_classes]
         return Judged(labels, codes, values, clears=not joined.stored and n_classes > 2)
 
     @property
@@ -185,10 +183,6 @@ class JoinStage(ModelStage):
         times: NDArray[np.int64] = joined.times[known]
         self.estimate.follow(answer.scores[waits], joined.scores[known], right[known], times)
         return times
-
-    def note_change(self, at: int) -> None:
-        """Features changed at a time in milliseconds."""
-        self.estimate.change(at)
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""

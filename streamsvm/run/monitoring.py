@@ -24,13 +24,12 @@ from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import History, refitting
 from streamsvm.run.options import option_of
+from streamsvm.run.stage import Stage, Step
 
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
-    from streamsvm.run.late_labels import JoinStage
-    from streamsvm.run.stage import Step
-    from streamsvm.run.stages import PredictStage
+    from streamsvm.run.runner import Runner
 
 _MOST = 256  # greatest number of stored alarms
 _MOST_NAMES = 5
@@ -93,36 +92,6 @@ class RunMonitor:
 
     # Alarms -----------------------------------------------------------------------------------------------------------
 
-    def watched(self, batches: Iterable[Batch], history: History, labels: PredictStage | JoinStage) -> Iterator[Batch]:
-        """Add the features of events, and yield the events to process.
-
-        If the model refits on demand, batches are split after alarms, which request a refit.
-
-        Parameters
-        ----------
-        batches
-            The events.
-        history
-            Samples of the model, the last one before the events of a batch.
-        labels
-            The stage that predicts; it gets the times of changes.
-        """
-        model = refitting(labels.run.model)
-        for batch in batches:
-            if len(batch) and not self.features.n_events:
-                self.check_names(batch.features)
-                self._warn_of_names(batch.features)
-            at = self._take(batch, history, labels.are_late) if len(batch) else []
-            if at and batch.times is not None:
-                labels.note_change(int(batch.times[at[-1] - 1]))
-            done, rest = 0, batch
-            for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
-                head, rest = rest.cut(n - done)
-                yield head
-                model.refit_now()
-                done = n
-            yield rest
-
     def follow_labels(self, times: NDArray[np.int64], n_judged: int) -> None:
         """Set the number of judged events at the first late label after each alarm.
 
@@ -138,9 +107,22 @@ class RunMonitor:
                 later = np.flatnonzero(times >= np.datetime64(alarm["time"][:-1], "ms").astype(np.int64))
                 alarm["labelled"] = n_judged + int(later[0]) if len(later) else None
 
-    def _take(self, batch: Batch, history: History, is_late: bool) -> list[int]:
-        """Add the features of events; return the position in the batch of each alarm."""
+    def take(self, batch: Batch, history: History, *, are_late: bool) -> list[int]:
+        """Add the features of events; return the position in the batch of each alarm.
+
+        Parameters
+        ----------
+        batch
+            The events.
+        history
+            Samples of the model, the last one before these events.
+        are_late
+            Whether labels arrive later than their events.
+        """
         features = self.features
+        if not features.n_events:
+            self.check_names(batch.features)
+            self._warn_of_names(batch.features)
         n_events, n_alarms = features.n_events, features.n_alarms
         with self._lock:
             features.learn_many(batch.features or batch.rows())
@@ -155,7 +137,7 @@ class RunMonitor:
                 events=alarm.event,
                 since=alarm.since,
                 judged=(judged := history.at[-1] if history.at else 0),
-                labelled=None if is_late else judged,
+                labelled=None if are_late else judged,
                 before=alarm.before,
                 after=alarm.after,
                 evidence=alarm.evidence,
@@ -249,8 +231,7 @@ class RunMonitor:
         shares if the relevance is unknown.
         """
         states = self._states()
-        by_column = _by_column(history.samples[-1].relevance if history.samples else {})
-        by_column = by_column or {state.name: 1.0 for state in states}
+        by_column = _by_column(history.last_relevance) or {state.name: 1.0 for state in states}
         total = sum(by_column.values()) or 1.0
         found = {state.name: by_column.get(state.name, 0.0) * state.moved / total for state in states if state.changed}
         return dict(sorted(((name, share) for name, share in found.items() if share), key=lambda one: -one[1]))
@@ -262,20 +243,16 @@ class RunMonitor:
             return [f"no feature was monitored: the reference is {int(self._given):,} events, and {n:,} came"]
         return []
 
-    def columns(self, most: int | None, relevance: Mapping[Hashable, float]) -> list[ColumnState]:
-        """Return the states of the most important columns.
-
-        Changed columns come first; columns are sorted by relevance.
+    def columns(self, relevance: Mapping[Hashable, float]) -> list[ColumnState]:
+        """Return the states of all columns, changed ones first, sorted by relevance.
 
         Parameters
         ----------
-        most
-            Maximum number of columns; None for all.
         relevance
             Relevance by feature.
         """
         by_column = _by_column(relevance)
-        return sorted(self._states(), key=lambda one: (not one.changed, -by_column.get(one.name, 0.0)))[:most]
+        return sorted(self._states(), key=lambda one: (not one.changed, -by_column.get(one.name, 0.0)))
 
     def _states(self) -> list[ColumnState]:
         with self._lock:
@@ -304,6 +281,45 @@ class RunMonitor:
             raise ArchiveError("alarms that are not complete")
         self.alarms, self._n_processed = list(header["alarms"]), self.features.n_events
         self.counts = Counter({str(kind): whole(n) for kind, n in header["counts"].items()})
+
+
+class MonitorStage(Stage):
+    """Compare features with a reference, and record alarms.
+
+    Parameters
+    ----------
+    run, monitor
+        The run and its monitor.
+    """
+
+    def __init__(self, run: Runner, monitor: RunMonitor) -> None:
+        super().__init__(run)
+        self._monitor = run.parts["monitor"] = monitor
+
+    def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Add the features of events before they are predicted.
+
+        If the model refits on demand, batches are split after alarms, which request a refit.
+        """
+        model, report = refitting(self.run.model), self.run.report
+        for batch in batches:
+            at = self._monitor.take(batch, report.history, are_late=report.late is not None) if len(batch) else []
+            if at and batch.times is not None and report.late is not None:
+                report.late.estimate.change(int(batch.times[at[-1] - 1]))
+            done, rest = 0, batch
+            for n in sorted(set(at)) if getattr(model, "refits_on_demand", False) else ():
+                head, rest = rest.cut(n - done)
+                yield head
+                model.refit_now()
+                done = n
+            yield rest
+
+    def take(self, step: Step) -> None:
+        """Pass on the new alarms as records."""
+        self._monitor.follow_labels(step.judged_times, step.n_judged)
+        # Late labels are of earlier events, so that drops have no event here.
+        if table := self._monitor.records(step, step.drops if self.run.report.late is None else ()):
+            step.tables["alerts"] = table
 
 
 def read_profile(path: str) -> Profile:
@@ -361,9 +377,10 @@ def _by_column(relevance: Mapping[Hashable, float]) -> dict[Hashable, float]:
 
 def _relevance(column: Any, history: History) -> float | None:
     """Return the share of a column in the latest relevance, None if unknown."""
-    by_column = _by_column(history.samples[-1].relevance if history.samples else {})
+    by_column = _by_column(history.last_relevance)
     parts = [by_column[name] for name in (column if isinstance(column, tuple) else (column,)) if name in by_column]
-    return sum(parts) / sum(by_column.values()) if parts and sum(by_column.values()) else None
+    total = sum(by_column.values())
+    return sum(parts) / total if parts and total else None
 
 
 def _columns_of(features: Features) -> tuple[set[Any], bool]:

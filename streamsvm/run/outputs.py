@@ -211,18 +211,18 @@ def request_table(answers: Answer, classes: Sequence[Any], indices: Sequence[int
     }
 
 
-def rejection_table(rejected: Sequence[Rejected], *, of_two: bool = False) -> dict[str, Sequence[Any]]:
+def rejection_table(rejected: Sequence[Rejected], *, joined: bool = False) -> dict[str, Sequence[Any]]:
     """Return rejected events as a table: reason, raw record and origin.
 
     Parameters
     ----------
     rejected
         The events.
-    of_two
-        Whether they are of two streams, which may have origins of different kinds.
+    joined
+        Whether they are of events and of labels, whose streams may have origins of different kinds.
     """
     table: dict[str, Sequence[Any]] = {"reason": [one.reason for one in rejected], "raw": [one.raw for one in rejected]}
-    if not of_two:
+    if not joined:
         return table | {name: [one.origin.get(name) for one in rejected] for name in rejected[0].origin}
     places = [list(one.origin.values()) for one in rejected]
     return table | {

@@ -145,7 +145,7 @@ def _of_late(late: JoinStage, now: Estimated) -> Iterator[Metric]:
 
 def _of_monitor(monitor: RunMonitor, history: History) -> Iterator[Metric]:
     """Yield metrics of the features; by column for a bounded number of columns."""
-    states = monitor.columns(None, history.samples[-1].relevance if history.samples else {})
+    states = monitor.columns(history.last_relevance)
     yield Metric("counter", "alerts", "Alarms, by kind.", monitor.counts, ("kind",))
     yield Metric("gauge", "monitored_columns", "Columns that are compared with a reference.", len(states))
     n_changed = sum(bool(state.changed) for state in states)

@@ -8,28 +8,40 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from connectors.streams import Sink, Source
 from streamsvm.core.clock import working_time
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
-from streamsvm.run.decisions import warn_of_unknown_labels
+from streamsvm.run.decisions import DecideStage, RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, refusing
+from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import Refits
-from streamsvm.run.learners import Learner, check_persistence, class_path
+from streamsvm.run.late_labels import JoinStage
+from streamsvm.run.learners import Learner, as_learner, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.monitoring import RunMonitor
+from streamsvm.run.monitoring import MonitorStage, RunMonitor
 from streamsvm.run.notices import RunNotices
 from streamsvm.run.outputs import Outputs
-from streamsvm.run.pipeline import stages_of
 from streamsvm.run.report import Observer, Report
 from streamsvm.run.stage import Part, Stage, Step
+from streamsvm.run.stages import (
+    DeclareStage,
+    ExplainStage,
+    MeasureStage,
+    ObserveStage,
+    PredictStage,
+    RejectStage,
+    SampleStage,
+    WriteStage,
+)
 
 
 class Runner:
     """Predict and learn a stream with outputs, measures and checkpoints.
 
-    Each batch passes the stages of `pipeline.stages_of`. The caller opens and closes source, sinks and checkpoint. A
+    Each batch passes the stages of `_create_stages`. The caller opens and closes source, sinks and checkpoint. A
     checkpoint contains model, source position, sink positions and the state of each stage at one moment. Sinks are
     flushed before each checkpoint. Results do not depend on the times of checkpoints or on the batch size. `run` checks
     all settings before it replaces any file.
@@ -74,7 +86,8 @@ class Runner:
         observers: Sequence[Observer] = (),
         started: float | None = None,
     ) -> None:
-        self.model, self.source, self.config = model, source, config = model, source, config or RunConfig()
+        config = config or RunConfig()
+        self.model, self.source, self.config = model, source, config
         self.checkpoint, self.observers = checkpoint, observers
         self.outputs = outputs = Outputs(sinks or {}, self._in_streams, source.name)
         check_persistence(model, checkpoint=checkpoint is not None, save=config.save is not None)
@@ -89,7 +102,7 @@ class Runner:
             Metrics(config.window),
             refits=Refits.of(model),
             learned_before=getattr(model, "n_events_learned", 0),
-            learns=self.config.learn,
+            learns=config.learn,
             checkpoint=checkpoint,
             monitor=RunMonitor(config) if config.monitors else None,
         )
@@ -141,6 +154,33 @@ class Runner:
         for stage in self._stages:
             stage.close()
 
+    def _create_stages(self) -> list[Stage]:
+        """Return the stages for the new or restored model, in the order of the loop."""
+        config, report, outputs = self.config, self.report, self.outputs
+        are_late, needs_all = isinstance(self.source, JoinedSource), config.needs_probabilities
+        class_names = ClassNames() if config.proba and "out" in outputs else None
+        self.learner = report.learner = as_learner(
+            self.model,
+            scored=are_late or "out" in outputs or needs_all,
+            # With late labels, probabilities are stored with the events, so only if requested.
+            proba=not are_late or needs_all or class_names is not None,
+        )
+        decisions = RunDecisions(config, self.model)
+        self.parts = {"metrics": report.metrics, "history": report.history, "decisions": decisions}
+        self.parts["notices"] = self.notices
+        return [
+            SampleStage(self),
+            *([ExplainStage(self)] if config.explain else []),
+            DeclareStage(self),
+            # The join stores decisions with the events.
+            *([JoinStage(self, decisions)] if are_late else [PredictStage(self), DecideStage(self, decisions)]),
+            MeasureStage(self),
+            *([] if report.monitor is None else [MonitorStage(self, report.monitor)]),
+            WriteStage(self, class_names),
+            RejectStage(self),
+            ObserveStage(self),
+        ]
+
     # The loop -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
@@ -151,11 +191,11 @@ class Runner:
             if batch is None:
                 break
             events, after = self._progress.take(batch, self._n_left)
-            parts = iter([events])
+            pieces = iter([events])
             for stage in self._stages:
-                parts = stage.split(parts)
-            for part in parts:
-                step = Step(part)
+                pieces = stage.split(pieces)
+            for piece in pieces:
+                step = Step(piece)
                 for stage in self._stages:
                     stage.take(step)
             for stage in self._stages:
@@ -224,7 +264,7 @@ class Runner:
         if checkpoint is not None and (snapshot := checkpoint.read(self._identity)) is not None:
             self._resume(snapshot, checkpoint)
             return
-        self._stages = stages_of(self)
+        self._stages = self._create_stages()
         if checkpoint is not None:
             with refusing(after=", or remove --checkpoint"):  # refuse a pipe before a resume is necessary
                 self.source.seek(self._progress.at)
@@ -238,7 +278,7 @@ class Runner:
     def _resume(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
         with checkpoint.resuming():
             self.model = type(self.model).from_state(*snapshot.states["model"])
-            self._stages = stages_of(self)
+            self._stages = self._create_stages()
             for name, part in self.parts.items():
                 part.restore(snapshot.states[name])
             self._progress = BatchProgress.from_state(snapshot.source)

@@ -1,4 +1,4 @@
-"""Stages of the loop; `late_labels` and `decisions` have the others."""
+"""Stages of the loop, except those of late labels, decisions and monitoring."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from connectors.events import Batch, Rejected
-from connectors.joined import JoinedSource
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.models import TooManyClasses
 from streamsvm.run.errors import RunError
 from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import Refits
 from streamsvm.run.learners import check_names, one_by_one, written_reasons
-from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.outputs import prediction_table, rejection_table
 from streamsvm.run.report import Rate
 from streamsvm.run.stage import Judged, Stage, Step
 
 if TYPE_CHECKING:
-    from streamsvm.run.late_labels import JoinStage
     from streamsvm.run.runner import Runner
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
@@ -99,17 +96,11 @@ class DeclareStage(Stage):
 class PredictStage(ModelStage):
     """Test, then train on events whose labels arrive with them."""
 
-    are_late = False
-    """Whether labels arrive later than their events."""
-
     def use(self, step: Step) -> None:
         """Test, then train."""
         step.answers = answers = self.run.learner.step(with_labels(step.batch), self.run.config.learn)
         values = {"scores": answers.scores, "proba": answers.probas}
         step.judged.append(Judged(answers.batch.labels, answers.codes, values))
-
-    def note_change(self, at: int) -> None:
-        """Features changed at a time in milliseconds; labels show the effect at once."""
 
 
 def with_labels(batch: Batch) -> Batch:
@@ -139,32 +130,6 @@ class MeasureStage(Stage):
                 metrics.measures.clear_probabilities()
             metrics.judge(judged.labels, judged.codes, self.run.learner.classes, **judged.values)
         step.drops = metrics.drops.pop_new()
-
-
-class MonitorStage(Stage):
-    """Compare features with a reference, and record alarms.
-
-    Parameters
-    ----------
-    run, monitor, labels
-        The run, its monitor, and the stage that gets the labels.
-    """
-
-    def __init__(self, run: Runner, monitor: RunMonitor, labels: PredictStage | JoinStage) -> None:
-        super().__init__(run)
-        self._monitor, self._labels = monitor, labels
-        run.parts["monitor"] = monitor
-
-    def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Add the features of events before they are predicted; split for refits."""
-        return self._monitor.watched(batches, self.run.report.history, self._labels)
-
-    def take(self, step: Step) -> None:
-        """Return the new alarms as records."""
-        self._monitor.follow_labels(step.judged_times, step.n_judged)
-        # Late labels are of earlier events, so that drops have no event here.
-        if table := self._monitor.records(step, () if self._labels.are_late else step.drops):
-            step.tables["alerts"] = table
 
 
 class WriteStage(Stage):
@@ -215,8 +180,8 @@ class RejectStage(Stage):
 
     def _reject(self, rejected: Sequence[Rejected]) -> None:
         self.run.report.reject(rejected)
-        of_two = isinstance(self.run.source, JoinedSource)
-        self.run.outputs.write("dead_letter", rejection_table(rejected, of_two=of_two))
+        table = rejection_table(rejected, joined=self.run.report.late is not None)
+        self.run.outputs.write("dead_letter", table)
         self.run.notices.count_rejects(rejected[-1])
 
 

@@ -74,7 +74,7 @@ def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, A
     """
     if report.monitor is None:
         return None
-    states = report.monitor.columns(None, relevance)
+    states = report.monitor.columns(relevance)
     return {
         "columns": len(states),
         "changed": sum(bool(state.changed) for state in states),
