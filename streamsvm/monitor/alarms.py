@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +47,7 @@ class FeatureAlarm:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON; the names of a relation become a list."""
-        column = list(self.column) if isinstance(self.column, tuple) else self.column
-        names = ("kind", "event", "since", "before", "after", "evidence")
-        return {"column": column} | {name: getattr(self, name) for name in names}
+        return asdict(self) | {"column": list(self.column) if isinstance(self.column, tuple) else self.column}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +120,7 @@ class Watches:
     arrays = ("scale", "agreed", "since", "raised", "ended")
 
     def __init__(self) -> None:
-        self.scale = np.zeros(0, np.int64)
-        self.agreed = np.zeros(0, np.int64)
-        self.since = np.zeros(0, np.int64)
-        self.raised = np.zeros(0, np.int64)
+        self.scale, self.agreed, self.since, self.raised = (np.zeros(0, np.int64) for _ in range(4))
         self.ended = np.zeros((0, 3), np.int64)
 
     def add(self, k: int) -> None:

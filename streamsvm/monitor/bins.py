@@ -16,23 +16,12 @@ from numpy.typing import NDArray
 
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.monitor import positions as pos
 from streamsvm.monitor.kernels import BLOCK, compiled
-from streamsvm.monitor.profile import (
-    ABOVE,
-    BELOW,
-    MISSING,
-    N_CUTS,
-    OTHER,
-    REPEATS,
-    TOTAL,
-    TYPE,
-    UNSEEN,
-    WIDTH,
-    ColumnProfile,
-)
-from streamsvm.monitor.two_sample_tests import Counts, Floats
+from streamsvm.monitor.profile import ColumnProfile
+from streamsvm.monitor.two_sample_tests import Counts
 
-Ints: TypeAlias = "NDArray[np.int64]"
 Texts: TypeAlias = "NDArray[Any]"
 """Objects: str, and None for other cells."""
 
@@ -47,7 +36,7 @@ _SHAPES = str.maketrans(string.digits + string.ascii_letters, "0" * 10 + "a" * 5
 
 Words: TypeAlias = "NDArray[np.uint64]"
 """Bits of events, one row per block."""
-N_EDGES = N_CUTS + 2
+N_EDGES = pos.N_CUTS + 2
 MOST_RELATIONS = 320  # ten columns have 300
 
 
@@ -72,22 +61,15 @@ def fit_bins(name: Any, numbers: Floats, texts: Texts | None) -> ColumnProfile:
     if len(strings) > len(found):
         counter = Counter(text for text in strings if len(text) <= _LONGEST)
         top, kind = _by_count(counter), "category"
-        if are_times(top[:N_CUTS]):
+        if are_times(top[: pos.N_CUTS]):
             top, kind = _by_count(Counter(map(shape_of, strings))), "time"
-        return ColumnProfile(name, kind, 0, values=tuple(top[:N_CUTS]), others=frozenset(top[N_CUTS:]))
+        return ColumnProfile(name, kind, 0, values=tuple(top[: pos.N_CUTS]), others=frozenset(top[pos.N_CUTS :]))
     different = np.unique(found)
-    if len(different) <= N_CUTS:
-        cuts = different
-    else:
-        cuts = np.unique(
-            np.concatenate(
-                [
-                    np.quantile(found, _LEVELS, method="inverted_cdf"),
-                    np.quantile(different, _LEVELS_OF_DIFFERENT, method="inverted_cdf"),
-                ]
-            )
-        )
-    cuts = np.concatenate([cuts, np.full(N_CUTS - len(cuts), cuts[-1])])
+    cuts = different
+    if len(different) > pos.N_CUTS:
+        levels = (found, _LEVELS), (different, _LEVELS_OF_DIFFERENT)
+        cuts = np.unique(np.concatenate([np.quantile(*each, method="inverted_cdf") for each in levels]))
+    cuts = np.concatenate([cuts, np.full(pos.N_CUTS - len(cuts), cuts[-1])])
     shares = np.searchsorted(np.sort(found), cuts, side="right") / len(found)
     split = int(np.abs(shares - 0.5).argmin())
     low, high = (int(np.abs(shares - level).argmin()) for level in (0.25, 0.75))
@@ -151,7 +133,8 @@ class Bins:
             self.edges[c] = np.concatenate([[np.nextafter(cuts[0], -np.inf)], cuts, [np.inf]])
             self.splits[c] = np.array([profile.split, *profile.middle]) + 1
         elif profile is not None:
-            self.codes[c] = dict.fromkeys(profile.others, OTHER) | {value: i for i, value in enumerate(profile.values)}
+            codes = {value: i for i, value in enumerate(profile.values)}
+            self.codes[c] = dict.fromkeys(profile.others, pos.OTHER) | codes
             self.times |= {c} if profile.kind == "time" else set()
 
 
@@ -177,8 +160,8 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
         quartiles; and a column of zeros.
     """
     d, n = numbers.shape
-    counts, words = np.zeros((n // BLOCK, d, WIDTH), np.float32), np.zeros((n // BLOCK, 2 * d + 1), np.uint64)
-    table = counts.reshape(len(counts), d * WIDTH)
+    counts, words = np.zeros((n // BLOCK, d, pos.WIDTH), np.float32), np.zeros((n // BLOCK, 2 * d + 1), np.uint64)
+    table = counts.reshape(len(counts), d * pos.WIDTH)
     compiled("count_numbers")(np.ascontiguousarray(numbers), previous, bins.edges, bins.splits, table, words)
     others = {c: are_texts(own) for c, own in texts.items() if c not in bins.codes}
     for c, codes in bins.codes.items():
@@ -186,11 +169,11 @@ def count_blocks(bins: Bins, numbers: Floats, texts: Mapping[int, Texts], previo
         _count_texts(codes, shapes_of(texts.get(c)) if c in bins.times else texts.get(c), counts[:, c])
         others[c] = ~np.isnan(numbers[c])
     for c, other in others.items():
-        counts[:, c, TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
-        counts[:, c, MISSING] -= counts[:, c, TYPE]
+        counts[:, c, pos.TYPE] = other.reshape(-1, BLOCK).sum(axis=1)
+        counts[:, c, pos.MISSING] -= counts[:, c, pos.TYPE]
     for c in bins.times:  # another format is another type
-        counts[:, c, TYPE] += counts[:, c, UNSEEN]
-        counts[:, c, UNSEEN] = 0.0
+        counts[:, c, pos.TYPE] += counts[:, c, pos.UNSEEN]
+        counts[:, c, pos.UNSEEN] = 0.0
     return counts, words
 
 
@@ -208,12 +191,12 @@ def are_texts(texts: Texts) -> NDArray[np.bool_]:
 
 def _count_texts(codes: dict[str, int], texts: Texts | None, counts: Counts) -> None:
     if texts is None:
-        counts[:, MISSING] = BLOCK
+        counts[:, pos.MISSING] = BLOCK
         return
-    found = [N_CUTS + 2 if text is None else codes.get(text, N_CUTS) for text in texts.tolist()]
-    cells = np.array(found).reshape(-1, BLOCK) + (N_CUTS + 3) * np.arange(len(counts))[:, None]
-    cells = np.bincount(cells.ravel(), minlength=len(counts) * (N_CUTS + 3)).reshape(len(counts), -1)
-    counts[:, : ABOVE + 1], counts[:, MISSING] = cells[:, : ABOVE + 1], cells[:, ABOVE + 1]
+    found = [pos.N_CUTS + 2 if text is None else codes.get(text, pos.N_CUTS) for text in texts.tolist()]
+    cells = np.array(found).reshape(-1, BLOCK) + (pos.N_CUTS + 3) * np.arange(len(counts))[:, None]
+    cells = np.bincount(cells.ravel(), minlength=len(counts) * (pos.N_CUTS + 3)).reshape(len(counts), -1)
+    counts[:, : pos.ABOVE + 1], counts[:, pos.MISSING] = cells[:, : pos.ABOVE + 1], cells[:, pos.ABOVE + 1]
 
 
 def count_odd(words: Words, relations: Ints) -> Counts:
@@ -260,14 +243,11 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
 def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str, Any]:
     """Describe counts of a column: mean and quantiles or frequent values, and shares."""
     if profile.kind == "empty":  # there is no type to compare with
-        return {"missing": _share(counts[MISSING], n_events)}
-    shares = {"missing": _share(counts[MISSING], n_events), "other_type": _share(counts[TYPE], n_events)}
-    present = n_events - counts[MISSING] - counts[TYPE]
-    found = {} if present <= 0.0 else _numbers(profile, counts, present)
-    if profile.kind != "number" and present > 0.0:
-        order = np.argsort(-counts[: len(profile.values)], kind="stable")[:5]
-        found = {"values": {profile.values[i]: _share(counts[i], present) for i in order}}
-        found |= {"unseen": _share(counts[BELOW], present)} if profile.kind == "category" else {}
+        return {"missing": _share(counts[pos.MISSING], n_events)}
+    shares = {"missing": _share(counts[pos.MISSING], n_events), "other_type": _share(counts[pos.TYPE], n_events)}
+    present = n_events - counts[pos.MISSING] - counts[pos.TYPE]
+    describe = _numbers if profile.kind == "number" else _texts
+    found = describe(profile, counts, present) if present > 0.0 else {}
     return found | {name: share for name, share in shares.items() if share or name == "missing"}
 
 
@@ -275,19 +255,23 @@ def _share(count: float, n: float) -> float:
     return round(float(count) / float(n), 6)
 
 
+def _texts(profile: ColumnProfile, counts: Floats, present: float) -> dict[str, Any]:
+    order = np.argsort(-counts[: len(profile.values)], kind="stable")[:5]
+    found: dict[str, Any] = {"values": {profile.values[i]: _share(counts[i], present) for i in order}}
+    return found | ({"unseen": _share(counts[pos.UNSEEN], present)} if profile.kind == "category" else {})
+
+
 def _numbers(profile: ColumnProfile, counts: Floats, present: float) -> dict[str, Any]:
-    if profile.kind != "number":
-        return {}
-    found: dict[str, Any] = {"mean": float(f"{counts[TOTAL] / present:.6g}")}
-    shares = counts[:N_CUTS] / present
+    found: dict[str, Any] = {"mean": float(f"{counts[pos.TOTAL] / present:.6g}")}
+    shares = counts[: pos.N_CUTS] / present
     for name, level in (("p05", 0.05), ("median", 0.5), ("p95", 0.95)):
         at = int(np.searchsorted(shares, level))
-        found[name] = _quantile(profile.cuts, shares, at, level) if at < N_CUTS else f"above {profile.cuts[-1]:.6g}"
-        if counts[BELOW] >= level * present:
+        found[name] = _quantile(profile.cuts, shares, at, level) if at < pos.N_CUTS else f"above {profile.cuts[-1]:.6g}"
+        if counts[pos.BELOW] >= level * present:
             found[name] = f"below {profile.cuts[0]:.6g}"
-    if counts[BELOW] + counts[ABOVE]:
-        found["out_of_range"] = _share(counts[BELOW] + counts[ABOVE], present)
-    return found | {"repeats": _share(counts[REPEATS], present)}
+    if counts[pos.BELOW] + counts[pos.ABOVE]:
+        found["out_of_range"] = _share(counts[pos.BELOW] + counts[pos.ABOVE], present)
+    return found | {"repeats": _share(counts[pos.REPEATS], present)}
 
 
 def _quantile(cuts: tuple[float, ...], shares: Floats, at: int, level: float) -> float:
@@ -308,8 +292,8 @@ def with_reference(profile: ColumnProfile, n_events: int, counts: Floats, design
     Columns that mostly leave the range of the first values, such as counters and identifiers, are marked as dependent:
     the cuts and the first values say nothing about them.
     """
-    outside, present = counts[BELOW] + counts[ABOVE], n_events - counts[MISSING] - counts[TYPE]
-    if (counts[UNSEEN] if profile.kind == "category" else outside) > 0.5 * present:
+    outside, present = counts[pos.BELOW] + counts[pos.ABOVE], n_events - counts[pos.MISSING] - counts[pos.TYPE]
+    if (counts[pos.UNSEEN] if profile.kind == "category" else outside) > 0.5 * present:
         design = design.copy()
         design[:, 0] = np.maximum(design[:, 0], n_events)
     return replace(profile, n_events=n_events, counts=counts, design=design)

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
+from streamsvm.features.rows import Floats
 from streamsvm.features.tables import column_of, frame_of, is_numeric, is_sparse, plain_numbers, table_of_frame
 from streamsvm.labels import is_nan
 from streamsvm.monitor.bins import Texts, are_texts
-from streamsvm.monitor.two_sample_tests import Floats
 
 _DATETIME = "datetime"  # text of all datetimes, which differ by nature
 _PART_CELLS = 1 << 18  # cells of rows that are converted at a time

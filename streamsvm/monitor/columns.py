@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.features.rows import Floats, Ints
+from streamsvm.monitor import positions as pos
 from streamsvm.monitor.alarms import FeatureAlarm, Watches
 from streamsvm.monitor.bins import (
     Bins,
-    Ints,
     Texts,
     choose_relations,
     count_blocks,
@@ -25,21 +26,7 @@ from streamsvm.monitor.bins import (
 from streamsvm.monitor.cells import join_cells
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
 from streamsvm.monitor.kernels import BLOCK
-from streamsvm.monitor.profile import (
-    BELOW,
-    GROUPS,
-    MISSING,
-    N_CUTS,
-    OTHER,
-    REPEATS,
-    TOTAL,
-    TYPE,
-    UNSEEN,
-    ColumnProfile,
-    Profile,
-    RelationProfile,
-)
-from streamsvm.monitor.two_sample_tests import Floats
+from streamsvm.monitor.profile import ColumnProfile, Profile, RelationProfile
 from streamsvm.monitor.window_counts import WindowCounts, window_sizes
 from streamsvm.names import shown
 
@@ -73,7 +60,7 @@ class Columns:
         self.first: dict[int, list[tuple[Floats, Texts | None]]] = {}  # the first values of a reference
         self.first_from: dict[int, int] = {}  # and the block at which they begin
         self.previous = np.zeros(0)
-        self.tally = WindowCounts(self.sizes, GROUPS)
+        self.tally = WindowCounts(self.sizes, pos.GROUPS)
         self.watches = Watches()
         self.relations = np.zeros((0, 3), np.int64)  # rows of words, -1 for none
         self.relation_profiles: list[RelationProfile | None] = []
@@ -125,11 +112,7 @@ class Columns:
         if not known:
             return self._profile_so_far()
         names = {column.name for column in known}
-        relations = (
-            relation
-            for relation in self.relation_profiles
-            if relation is not None and names.issuperset(relation.columns)
-        )
+        relations = (one for one in self.relation_profiles if one is not None and names.issuperset(one.columns))
         return Profile(self.n_blocks * BLOCK, known, tuple(relations))
 
     def _profile_so_far(self) -> Profile:
@@ -235,7 +218,8 @@ class Columns:
             profile = self.profiles[c]
             assert profile is not None
             profile = self.profiles[c] = with_reference(profile, *self.tally.reference(c))
-            if profile.kind == "empty" and profile.counts[MISSING] < profile.n_events:  # its first values came later
+            # The first values came after the events that chose the bins.
+            if profile.kind == "empty" and profile.counts[pos.MISSING] < profile.n_events:
                 self._learn_anew(c)
         ended_relations = np.flatnonzero(self.relation_tally.learn_until == self.block).tolist()
         for p in ended_relations:
@@ -317,23 +301,20 @@ class Columns:
         if len(self) > self.n_budgeted:
             self.n_budgeted = len(self) if not self.n_budgeted else 2 * len(self)
             columns, relations = range(len(self)), range(len(self.relations))
-        levels = self.log_levels
-        known = [c for c in columns if (profile := self.profiles[c]) is not None and profile.n_events]
-        profiles = [profile for c in known if (profile := self.profiles[c]) is not None]
-        self.tally.set_limits(known, [_with_unseen(profile) for profile in profiles], levels)
-        fixed = [c for c, profile in zip(known, profiles, strict=True) if not profile.is_stationary]
-        for c in known:
-            self.tally.high[:, c, TOTAL], self.tally.low[:, c, BELOW : REPEATS + 1] = math.inf, -math.inf
-            self.tally.low[:, c, TOTAL] = -math.inf
-        for c, profile in zip(known, profiles, strict=True):
+        known = {c: profile for c in columns if (profile := self.profiles[c]) is not None and profile.n_events}
+        self.tally.set_limits(list(known), list(map(_with_unseen, known.values())), self.log_levels)
+        low, high = self.tally.low, self.tally.high
+        for c, profile in known.items():
+            low[:, c, pos.BELOW : pos.REPEATS + 1] = low[:, c, pos.TOTAL] = -math.inf
+            high[:, c, pos.TOTAL] = math.inf
             if profile.kind == "empty":  # values of any type raise one alarm, because fewer are missing
-                self.tally.high[:, c, TYPE] = math.inf
+                high[:, c, pos.TYPE] = math.inf
             if profile.kind == "category":  # the events that chose the values had these
-                self.tally.high[:, c, [i for i in range(N_CUTS) if not profile.counts[i]]] = math.inf
-        self.tally.low[:, fixed, :REPEATS], self.tally.high[:, fixed, :REPEATS] = -math.inf, math.inf
-        known_relations = [p for p in relations if self.relation_profiles[p] is not None]
-        relation_profiles = [relation for p in known_relations if (relation := self.relation_profiles[p]) is not None]
-        self.relation_tally.set_limits(known_relations, relation_profiles, levels)
+                high[:, c, [i for i in range(pos.N_CUTS) if not profile.counts[i]]] = math.inf
+            if not profile.is_stationary:
+                low[:, c, : pos.REPEATS], high[:, c, : pos.REPEATS] = -math.inf, math.inf
+        related = {p: one for p in relations if (one := self.relation_profiles[p]) is not None}
+        self.relation_tally.set_limits(list(related), list(related.values()), self.log_levels)
         dependent = [c for c, profile in enumerate(self.profiles) if profile is not None and not profile.is_stationary]
         if dependent:
             self.relation_tally.accept_all(np.flatnonzero(np.isin(self.relations >> 1, dependent).any(axis=1)))
@@ -354,5 +335,5 @@ def _with_unseen(profile: ColumnProfile) -> ColumnProfile:
     if profile.kind != "category":
         return profile
     counts = profile.counts.copy()
-    counts[OTHER] += counts[UNSEEN]
+    counts[pos.OTHER] += counts[pos.UNSEEN]
     return replace(profile, counts=counts)

@@ -9,32 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import Floats
+from streamsvm.monitor import positions as pos
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm, Hit
 from streamsvm.monitor.bins import summary
 from streamsvm.monitor.kernels import BLOCK
-from streamsvm.monitor.profile import (
-    ABOVE,
-    BELOW,
-    GROUPS,
-    MISSING,
-    N_CUTS,
-    REPEATS,
-    TOTAL,
-    TYPE,
-    ColumnProfile,
-    RelationProfile,
-)
-from streamsvm.monitor.two_sample_tests import Floats, log_tail
+from streamsvm.monitor.profile import ColumnProfile, RelationProfile
+from streamsvm.monitor.two_sample_tests import log_tail
 from streamsvm.monitor.window_counts import ClosedWindows
 
 if TYPE_CHECKING:
     from streamsvm.monitor.columns import Columns
 
-N_TESTS = 2 * N_CUTS + 7  # one-sided tests of a column
+N_TESTS = 2 * pos.N_CUTS + 7  # one-sided tests of a column
 _VALUES, _MISSING, _TYPE = range(3)
 _WATCHED = ("values", "missing", "type")
-_POSITIONS = (slice(0, MISSING), slice(MISSING, TYPE), slice(TYPE, TOTAL))
-_GROUPS = np.array(GROUPS)
+_POSITIONS = (slice(0, pos.MISSING), slice(pos.MISSING, pos.TYPE), slice(pos.TYPE, pos.TOTAL))
+_GROUPS = np.array(pos.GROUPS)
 _LEAST = 1e-300
 _RECENT = 1024  # events of the window that `states` describes
 
@@ -57,7 +48,7 @@ def compare(
     for s, own in enumerate(deviates):
         for c in np.flatnonzero(own[:, _VALUES].any(axis=1)).tolist():
             _confirm(columns, closed[s], beyond[s][c], s, c)
-            own[c, _VALUES] = beyond[s][c][:, :MISSING].any(axis=1)
+            own[c, _VALUES] = beyond[s][c][:, : pos.MISSING].any(axis=1)
     sizes = [windows.n_blocks for windows in closed]
     flat = [own.reshape(len(columns) * 3, -1) for own in deviates]
     hits = columns.watches.follow(flat, [windows.ends for windows in closed], sizes)
@@ -68,12 +59,12 @@ def compare(
 def _confirm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], s: int, c: int) -> None:
     """Remove deviations that only come from another share of missing values."""
     profile = columns.profiles[c]
-    at = np.flatnonzero(beyond[:, :MISSING].any(axis=1))
+    at = np.flatnonzero(beyond[:, : pos.MISSING].any(axis=1))
     assert profile is not None
     counts = windows.counts[c, at]
-    if profile.counts[MISSING : TYPE + 1].any() or counts[:, MISSING : TYPE + 1].any():
+    if profile.counts[pos.MISSING : pos.TYPE + 1].any() or counts[:, pos.MISSING : pos.TYPE + 1].any():
         log_p = _log_p(profile, counts, s, windows.n_blocks * BLOCK)
-        beyond[at, :MISSING] &= log_p[:, :MISSING] <= columns.log_levels[s]
+        beyond[at, : pos.MISSING] &= log_p[:, : pos.MISSING] <= columns.log_levels[s]
 
 
 def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Floats:
@@ -81,11 +72,13 @@ def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Flo
 
     Counts of values are taken among the values present.
     """
-    own, whole = profile.design[s, _GROUPS[:TOTAL]], profile.design[-1, _GROUPS[:TOTAL]]
-    absent, absent_before = (np.array(of[..., MISSING] + of[..., TYPE])[..., None] for of in (counts, profile.counts))
-    is_value = np.arange(TOTAL) < MISSING
+    own, whole = profile.design[s, _GROUPS[: pos.TOTAL]], profile.design[-1, _GROUPS[: pos.TOTAL]]
+    absent, absent_before = (
+        np.array(of[..., pos.MISSING] + of[..., pos.TYPE])[..., None] for of in (counts, profile.counts)
+    )
+    is_value = np.arange(pos.TOTAL) < pos.MISSING
     m, n = np.maximum(n_events - is_value * absent, 0.0), np.maximum(profile.n_events - is_value * absent_before, 1.0)
-    k, r = np.minimum(counts[..., :TOTAL], m), np.minimum(profile.counts[:TOTAL], n)
+    k, r = np.minimum(counts[..., : pos.TOTAL], m), np.minimum(profile.counts[: pos.TOTAL], n)
     return log_tail(k / own, m / own, r / whole, n / whole)
 
 
@@ -95,7 +88,7 @@ def _alarm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], 
     assert profile is not None
     n_events = windows.n_blocks * BLOCK
     log_p = _log_p(profile, counts, hit.scale, n_events)
-    among = np.arange(TOTAL)[_POSITIONS[group]]
+    among = np.arange(pos.TOTAL)[_POSITIONS[group]]
     among = among[beyond[c, hit.window, among]]
     kind = ("", "missing", "type")[group] or _kind(profile, counts, n_events, among)
     end = int(windows.ends[hit.window]) * BLOCK
@@ -112,16 +105,18 @@ def _alarm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], 
 
 def _kind(profile: ColumnProfile, counts: Floats, n_events: int, among: NDArray[np.int64]) -> str:
     """Name a change of values by the counts that deviate."""
-    present = n_events - counts[MISSING] - counts[TYPE]
-    outside = counts[BELOW] + counts[ABOVE]
-    is_beyond = profile.kind == "number" and (BELOW in among or ABOVE in among)
+    present = n_events - counts[pos.MISSING] - counts[pos.TYPE]
+    outside = counts[pos.BELOW] + counts[pos.ABOVE]
+    is_beyond = profile.kind == "number" and (pos.BELOW in among or pos.ABOVE in among)
     if is_beyond and outside > 0.5 * present:  # also if the values are equal, such as -999
         return "range"
-    if REPEATS in among and (counts[REPEATS] > 0.9 * present or profile.counts[REPEATS] < 0.05 * profile.n_events):
+    if pos.REPEATS in among and (
+        counts[pos.REPEATS] > 0.9 * present or profile.counts[pos.REPEATS] < 0.05 * profile.n_events
+    ):
         return "stuck"
     if profile.kind != "number":
-        return "unseen" if BELOW in among else "distribution"
-    return "range" if is_beyond and not (among < N_CUTS).any() else "distribution"
+        return "unseen" if pos.BELOW in among else "distribution"
+    return "range" if is_beyond and not (among < pos.N_CUTS).any() else "distribution"
 
 
 def _evidence(log_p: float, n_tests: int) -> float:
@@ -232,7 +227,7 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
     if counts is None:
         return ColumnState(name, profile.kind, status, reference, {}, changed=kinds, since=begin)
     log_p = _log_p(profile, counts, s, n_events)
-    tested = np.isfinite(columns.tally.high[s, c, :TOTAL])
+    tested = np.isfinite(columns.tally.high[s, c, : pos.TOTAL])
     least = float(log_p[tested].min(initial=0.0))
     recent = summary(profile, counts, n_events)
     before, after = _shares(profile, profile.counts, profile.n_events), _shares(profile, counts, n_events)
@@ -246,9 +241,9 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
 def _shares(profile: ColumnProfile, counts: Floats, n_events: int) -> Floats:
     """Return the shares of ten bins of numbers, or of the values."""
     if profile.kind != "number":
-        return np.append(counts[: len(profile.values)], counts[[BELOW, ABOVE, MISSING]]) / n_events
-    levels = profile.counts[:N_CUTS] / profile.n_events
-    cuts = np.unique(np.searchsorted(levels, np.arange(1, 10) / 10).clip(0, N_CUTS - 1))
-    cumulative = np.concatenate([[0.0], counts[cuts], [n_events - counts[MISSING]], [float(n_events)]])
+        return np.append(counts[: len(profile.values)], counts[[pos.BELOW, pos.ABOVE, pos.MISSING]]) / n_events
+    levels = profile.counts[: pos.N_CUTS] / profile.n_events
+    cuts = np.unique(np.searchsorted(levels, np.arange(1, 10) / 10).clip(0, pos.N_CUTS - 1))
+    cumulative = np.concatenate([[0.0], counts[cuts], [n_events - counts[pos.MISSING]], [float(n_events)]])
     shares: Floats = np.diff(cumulative).clip(0.0) / n_events
     return shares

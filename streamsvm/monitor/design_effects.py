@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.monitor.two_sample_tests import Floats
+from streamsvm.features.rows import Floats
 
 _LEAST_WINDOWS = 8  # fewer windows have no estimate of their own
 _LEAST_BLOCKS = 4  # at the smallest scale, so that trends are found in the smallest reference

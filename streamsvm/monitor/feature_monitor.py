@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import Floats
 from streamsvm.features.values import check_name, name_key
 from streamsvm.models.archive import decode_label, encode_label, whole
 from streamsvm.models.codec import State, nested, part_of
@@ -30,7 +31,6 @@ from streamsvm.monitor.saving import (
     restored_open,
 )
 from streamsvm.monitor.sliding import SlidingColumns
-from streamsvm.monitor.two_sample_tests import Floats
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
 
 MOST_ALARMS = 1000

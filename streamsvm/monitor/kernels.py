@@ -83,8 +83,8 @@ def sum_of_block(numbers, start):
 def count_numbers(numbers, previous, edges, splits, counts, words):
     """Count the numbers of columns per block; see `bins.count_blocks`.
 
-    `counts` has the shape (n_blocks, n_columns * width), with the positions of `streamsvm.monitor.profile`. `words` has
-    the shape (n_blocks, 2 * n_columns + 1).
+    `counts` has the shape (n_blocks, n_columns * width), with the positions of `streamsvm.monitor.positions`.
+    `words` has the shape (n_blocks, 2 * n_columns + 1).
     """
     n_cuts, width = edges.shape[1] - 2, counts.shape[1] // max(1, numbers.shape[0])
     for c in range(numbers.shape[0]):

@@ -11,23 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamsvm.features.rows import Floats
 from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, decode_label, encode_label, real, replacing, whole
+from streamsvm.monitor import positions as pos
 from streamsvm.monitor.kernels import BLOCK
-from streamsvm.monitor.two_sample_tests import Floats
 from streamsvm.monitor.window_counts import window_sizes
 
 FORMAT, VERSION = "streamsvm profile", 2
-N_CUTS = 32
-BELOW, ABOVE, REPEATS, MISSING, TYPE, TOTAL = range(N_CUTS, N_CUTS + 6)
-"""Positions of counts after those of cuts or values.
-
-They count values below and above the range (of categories: unseen and others), equal to the previous value, missing,
-and of another type. The last is the sum of the values.
-"""
-UNSEEN, OTHER = BELOW, ABOVE
-WIDTH = TOTAL + 1
-GROUPS = (*[0] * REPEATS, 1, 2, 3, -1)
-"""Group of each count with a common design effect; -1 for the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +37,8 @@ class ColumnProfile:
     values, others
         For categories: the most frequent values, at most 32, and all others. For times: the formats.
     counts
-        Counts of events, in the order of `streamsvm.monitor.profile`: up to each cut (or of each value), out of range,
-        repeated, missing, of another type; and the sum of the values.
+        Counts of events, at the positions of `streamsvm.monitor.positions`: up to each cut (or of each value), out of
+        range, repeated, missing, of another type; and the sum of the values.
     design
         Design effects by scale and group, the whole reference last.
     split
@@ -63,7 +53,7 @@ class ColumnProfile:
     cuts: tuple[float, ...] = ()
     values: tuple[str, ...] = ()
     others: frozenset[str] = frozenset()
-    counts: Floats = field(default_factory=lambda: np.zeros(WIDTH))
+    counts: Floats = field(default_factory=lambda: np.zeros(pos.WIDTH))
     design: Floats = field(default_factory=lambda: np.ones((1, 4)))
     split: int = -1
     middle: tuple[int, int] = (-1, -1)
@@ -106,21 +96,21 @@ class ColumnProfile:
         kind, n_events = given["kind"], whole(given["n_events"], least)
         counts = np.array([real(count, -1e300) for count in given["counts"]])
         design = _design(given["design"], n_groups=4)
-        if kind not in ("number", "category", "time", "empty") or counts.shape != (WIDTH,):
-            raise ArchiveError(f"column {given['name']!r} has kind {kind!r} and {len(counts)} counts, not {WIDTH}")
-        if not ((counts[:TOTAL] >= 0.0) & (counts[:TOTAL] <= n_events)).all():
+        if kind not in ("number", "category", "time", "empty") or counts.shape != (pos.WIDTH,):
+            raise ArchiveError(f"column {given['name']!r} has kind {kind!r} and {len(counts)} counts, not {pos.WIDTH}")
+        if not ((counts[: pos.TOTAL] >= 0.0) & (counts[: pos.TOTAL] <= n_events)).all():
             raise ArchiveError(f"column {given['name']!r} has counts below 0 or above {n_events}")
         own: dict[str, Any] = {}
         if kind == "number":
             cuts = [real(cut, -math.inf, math.inf) for cut in given["cuts"]]
-            if len(cuts) != N_CUTS or cuts != sorted(cuts):
-                raise ArchiveError(f"column {given['name']!r} needs {N_CUTS} ascending cuts")
-            split, low, high = (whole(cut, -1, N_CUTS - 1) for cut in (given["split"], *given["middle"]))
+            if len(cuts) != pos.N_CUTS or cuts != sorted(cuts):
+                raise ArchiveError(f"column {given['name']!r} needs {pos.N_CUTS} ascending cuts")
+            split, low, high = (whole(cut, -1, pos.N_CUTS - 1) for cut in (given["split"], *given["middle"]))
             own = {"cuts": tuple(cuts), "split": split, "middle": (low, high)}
         else:
             values, others = given["values"], given["others"]
-            if not all(isinstance(value, str) for value in [*values, *others]) or len(values) > N_CUTS:
-                raise ArchiveError(f"column {given['name']!r} has values that are not texts, or more than {N_CUTS}")
+            if not all(isinstance(value, str) for value in [*values, *others]) or len(values) > pos.N_CUTS:
+                raise ArchiveError(f"column {given['name']!r} has values that are not texts, or more than {pos.N_CUTS}")
             own = {"values": tuple(values), "others": frozenset(others)}
         return cls(decode_label(given["name"]), kind, n_events, counts=counts, design=design, **own)
 

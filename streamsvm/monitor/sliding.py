@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.features.rows import Floats
 from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.kernels import BLOCK
-from streamsvm.monitor.two_sample_tests import Floats
 
 
 class SlidingColumns(Columns):

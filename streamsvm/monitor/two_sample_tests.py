@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Floats: TypeAlias = "NDArray[np.float64]"
+from streamsvm.features.rows import Floats
+
 Counts: TypeAlias = "NDArray[np.float32]"
 
 

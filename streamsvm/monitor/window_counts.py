@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features.rows import Floats
 from streamsvm.monitor.design_effects import design_effects
 from streamsvm.monitor.kernels import BLOCK, RATIO
-from streamsvm.monitor.two_sample_tests import Counts, Floats, critical_counts
+from streamsvm.monitor.two_sample_tests import Counts, critical_counts
 
 _NEVER = 1 << 60
 
@@ -95,17 +96,12 @@ class WindowCounts:
     def __init__(self, sizes: Sequence[int], groups: Sequence[int]) -> None:
         self.sizes, self.groups = list(sizes), np.array(groups)
         width, n = len(groups), len(sizes)
-        self.learn_from = np.zeros(0, np.int64)
-        self.learn_until = np.zeros(0, np.int64)
-        self.n_blocks = 0
+        self.learn_from, self.learn_until, self.n_blocks = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
         # Counts have 32 bits: they are below 2^24, and their sizes determine the cost.
         self.children = np.zeros((n - 1, 0, RATIO - 1, width), np.float32)  # the last windows of the next smaller scale
-        self.n_windows = np.zeros((n, 0))
-        self.sums = np.zeros((n, 0, width))
-        self.squares = np.zeros((n, 0, width))
-        self.low = np.zeros((n, 0, width), np.float32)
-        self.high = np.zeros((n, 0, width), np.float32)
-        self.last = np.zeros((n, 0, width), np.float32)  # the last closed window
+        self.n_windows, self.sums, self.squares = np.zeros((n, 0)), np.zeros((n, 0, width)), np.zeros((n, 0, width))
+        # Limits of the counts, and counts of the last closed window.
+        self.low, self.high, self.last = (np.zeros((n, 0, width), np.float32) for _ in range(3))
 
     arrays = ("learn_from", "learn_until", "children", "n_windows", "sums", "squares", "low", "high", "last")
 

@@ -19,7 +19,7 @@ from streamsvm import FeatureMonitor
 from streamsvm.models import ArchiveError
 from streamsvm.monitor import Profile
 from streamsvm.monitor.bins import Bins, count_blocks, fit_bins
-from streamsvm.monitor.profile import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE
+from streamsvm.monitor.positions import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
