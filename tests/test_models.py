@@ -80,6 +80,19 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_the_length_of_a_table_may_begin_like_a_zip_file(tmp_path):
+    table = int.from_bytes(b"PK", "little")
+    write_archive(tmp_path / "file", {"filler": ""}, {})
+    shorter = int.from_bytes((tmp_path / "file").read_bytes()[:8], "little")
+    header = {"filler": "a" * (table - shorter)}
+    write_archive(tmp_path / "file", header, {})
+    assert (tmp_path / "file").read_bytes()[:8] == b"PK" + bytes(6)
+    assert read_archive(tmp_path / "file")[0]["filler"] == header["filler"]
+    (tmp_path / "file").write_bytes(b"PK\3\4\x14" + bytes(100))
+    with raises(ArchiveError, reason="version", named="zip"):
+        read_archive(tmp_path / "file")
+
+
 def test_an_archive_is_in_the_format_of_safetensors(saved):
     """A length of 8 bytes, a JSON table, and the arrays one after the other."""
     content, (header, arrays) = saved.read_bytes(), read_archive(saved)

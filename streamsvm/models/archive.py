@@ -320,9 +320,10 @@ def _read_head(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[dict[str,
     """Read the header and the table of arrays; also return the bytes of the table."""
     first = file.read(8)
     length = int.from_bytes(first, "little")
-    if first.startswith(b"PK"):
-        raise ArchiveError(f"{path} is a zip file of an earlier version of streamsvm: save the model again", "version")
     if not 0 < length <= min(os.fstat(file.fileno()).st_size - 8, _MOST_TABLE):
+        if first.startswith(b"PK\3\4"):  # not before, because a length may begin with these bytes
+            what = f"{path} is a zip file of an earlier version of streamsvm: save the model again"
+            raise ArchiveError(what, "version")
         raise ValueError("it has no table of arrays")
     head = file.read(length)
     table = json.loads(head)
