@@ -136,7 +136,11 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
         Called at the deadline. Returns "brokers", another word, or an empty string if the results are complete.
     """
 
-    def say(waited: str) -> None:
+    def end(waited: str) -> None:
+        os._exit(_BROKERS_AWAY if waited == "brokers" else 128 + number)
+
+    def say_and_end() -> None:
+        waited = waits_for()
         with contextlib.suppress(OSError, ValueError):
             if waited:
                 print(
@@ -147,18 +151,14 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
                 )
             else:
                 sys.stdout.flush()
+        end(waited)
 
-    def end() -> None:
-        waited = waits_for()
-        saying = threading.Thread(target=say, args=(waited,), daemon=True)
-        saying.start()
-        saying.join(_SAY_S)  # the reader of a pipe may have stopped
-        os._exit(_BROKERS_AWAY if waited == "brokers" else 128 + number)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    _timers.append(timer)
+    # The reader of a pipe may have stopped. Python 3.12 starts no thread while it waits for others at exit.
+    for delay, call in ((seconds, say_and_end), (seconds + _SAY_S, lambda: end(waits_for()))):
+        timer = threading.Timer(delay, call)
+        timer.daemon = True
+        timer.start()
+        _timers.append(timer)
 
 
 @contextlib.contextmanager

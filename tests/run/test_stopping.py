@@ -42,6 +42,14 @@ def test_a_process_ends_although_nobody_reads_its_messages():
         assert process.wait(120) == 75
 
 
+def test_a_process_ends_while_it_waits_for_threads_at_exit():
+    waiting = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()\n"
+    program = PROGRAM.format(waits_for="brokers", cancelled=False)
+    program = program.replace("time.sleep(0.6 if False else 60)", "") + waiting
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr.count("waits for the brokers")) == (75, 1)
+
+
 def test_garbage_is_not_collected_at_the_end_of_the_process():
     program = "import atexit, gc, sys; from streamsvm.__main__ import main; sys.argv = ['streamsvm', '--version']\n"
     program += "atexit.register(lambda: print(gc.get_freeze_count())); main()"
