@@ -44,8 +44,8 @@ _CONNECTING = {"socket_connection_setup_timeout_ms": 3000, "socket_connection_se
 _PAUSE_MS = 20
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
-_OURS |= {"transactional_id"}
 _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
+_OURS |= {"transactional_id"}
 
 
 _REGISTRY = "schema_registry"
@@ -169,9 +169,10 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
     return value
 
 
-def safe_name(servers: Sequence[str], topic: str) -> str:
-    """Return the URL without options, for messages."""
-    return f"kafka://{','.join(servers)}/{topic}"
+def named_servers(servers: str | Sequence[str], topic: str) -> tuple[list[str], str]:
+    """Return the brokers as a list, and the URL of a topic without options."""
+    listed = server_list(servers, f"kafka topic {topic}")
+    return listed, f"kafka://{','.join(listed)}/{topic}"
 
 
 @contextlib.contextmanager

@@ -175,14 +175,13 @@ class Mark:
     def loss(self, mark: Mapping[int, int]) -> str:
         """Return an error message if the mark is behind the committed offsets, else ""."""
         behind = {p: offset for p, offset in self.committed.items() if mark.get(p, 0) < offset}
+        if not behind:
+            return ""
         return (
-            behind
-            and (
-                f"{self._brokers.name}: events were answered up to {_shown(behind)}, but the group {self.group} says "
-                f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
-                "anew. Set mark=forget to resume from the checkpoint, or start over with --reset"
-            )
-        ) or ""
+            f"{self._brokers.name}: events were answered up to {_shown(behind)}, but the group {self.group} says "
+            f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
+            "anew. Set mark=forget to resume from the checkpoint, or start over with --reset"
+        )
 
 
 def _shown(mark: Mapping[int, int]) -> str:

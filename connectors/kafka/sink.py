@@ -17,8 +17,7 @@ from connectors.kafka.clients import (
     convert_errors,
     import_kafka,
     largest_record,
-    safe_name,
-    server_list,
+    named_servers,
     split_address,
     topic_setting,
 )
@@ -171,8 +170,7 @@ class KafkaSink(Sink):
         self, *, servers: str | Sequence[str], topic: str, settings: SinkSettings = _ALONE, **options: Any
     ) -> None:
         self.topic, self._given = topic, options
-        listed = server_list(servers, f"kafka topic {topic}")
-        self.name = safe_name(listed, topic)
+        listed, self.name = named_servers(servers, topic)
         source = settings.source if isinstance(settings.source, KafkaSource) else None
         self.can_rewind = source is not None or bool(settings.distinct)
         self._turn, self._closed = 0, False
@@ -191,7 +189,7 @@ class KafkaSink(Sink):
 
     def _begin(self, servers: list[str], source: KafkaSource | None, settings: SinkSettings) -> Transactions:
         """Create transactions from the options."""
-        options, defaults = Options(self.name, self._given), import_kafka().KafkaProducer.DEFAULT_CONFIG
+        options = Options(self.name, self._given)
         default = f"streamsvm.{source.topic}.{self.topic}" if source else f"streamsvm.{self.topic}"
         identity = options.text("transactional_id") or default
         group = options.text("mark_group") or identity
@@ -199,7 +197,9 @@ class KafkaSink(Sink):
         timeout = options.seconds("broker_timeout", START_S) if options.has("broker_timeout") else None
         trust = options.one_of("mark", ("check", "trust", "forget")) or "check"
         client = {} if timeout is None else {"bootstrap_timeout_ms": timeout * 1000}
-        brokers = Brokers(self.name, servers, client | client_options(options, defaults))
+        brokers = Brokers(
+            self.name, servers, client | client_options(options, import_kafka().KafkaProducer.DEFAULT_CONFIG)
+        )
         options.finish()
         mark = Mark(brokers, group, source, trust=trust, fresh=settings.fresh)
         return Transactions(brokers, mark, identity=identity, interval_s=interval, timeout_s=timeout)

@@ -9,17 +9,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Batch, Position
-from connectors.kafka.clients import (
-    CONNECT_S,
-    Brokers,
-    Topic,
-    convert_errors,
-    import_kafka,
-    logger,
-    safe_name,
-    server_list,
-    split_address,
-)
+from connectors.kafka.clients import CONNECT_S, Brokers, Topic, convert_errors, logger, named_servers, split_address
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.offsets import LIVE_ANSWER_S, Lag, Offsets
 from connectors.kafka.reader import Reader
@@ -83,10 +73,8 @@ class KafkaSource(Source):
     is_live = True
 
     def __init__(self, *, servers: str | Sequence[str], topic: str, **options: Any) -> None:
-        self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
-        self.name = safe_name(self.servers, topic)
-        asked = Options(self.name, options)
-        self._options = own = SourceOptions(asked, topic, import_kafka().KafkaConsumer.DEFAULT_CONFIG)
+        (self.servers, self.name), self.topic = named_servers(servers, topic), topic
+        self._options = own = SourceOptions(Options(self.name, options), topic)
         self._closed = self._waited = self._stalled = False
         self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
         self._checked = -ASK_S

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from connectors.kafka.clients import client_options
+from connectors.kafka.clients import client_options, import_kafka
 from connectors.kafka.failures import START_S
 from connectors.kafka.reader import ArrivalOrder, TimeOrder
 from connectors.kafka.registered import value_format
@@ -20,15 +19,14 @@ class SourceOptions:
 
     Parameters
     ----------
-    asked
+    options
         The options as given.
     topic
         Name of the topic.
-    defaults
-        Default configuration of the client.
     """
 
-    def __init__(self, options: Options, topic: str, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, options: Options, topic: str) -> None:
+        defaults = import_kafka().KafkaConsumer.DEFAULT_CONFIG
         self.values = value_format(options)
         self.batch_size = options.integer("batch_size", 1024, 1)
         self.max_value_bytes = options.integer("max_value_bytes", 1 << 20, 1)
@@ -52,7 +50,9 @@ class SourceOptions:
         }
         if self.timeout_s is not None:
             self.client["bootstrap_timeout_ms"] = self.timeout_s * 1000
-        self.client |= client_options(options, {key: defaults[key] for key in defaults if key != "auto_offset_reset"})
+        self.client |= client_options(
+            options, {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
+        )
         self.group = str(self.client.pop("group_id", f"streamsvm.{topic}") or "")
         self.client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
         options.finish()
