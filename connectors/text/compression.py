@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import CHUNK, ByteStream, Converted
@@ -28,6 +28,24 @@ class Decompressor(Protocol):
         """Return decompressed bytes."""
 
 
+class Tools(NamedTuple):
+    """What compresses and decompresses a format.
+
+    Parameters
+    ----------
+    compress
+        Function that returns a frame of data.
+    decompressor
+        Function that starts to decompress a frame.
+    error
+        Error of the decompressor.
+    """
+
+    compress: Callable[[bytes], bytes]
+    decompressor: Callable[[], Decompressor]
+    error: type[Exception]
+
+
 @dataclass(frozen=True, slots=True)
 class Codec:
     """A compression format.
@@ -42,24 +60,18 @@ class Codec:
         Possible first bytes of a frame.
     package
         Package that implements it.
-    compress
-        Function that returns a frame of data. It receives the package and the data.
-    decompressor
-        Function that starts a frame. It receives the package.
-    errors
-        Errors of the decompressor. They receive the package.
+    tools
+        Function of the package that returns its tools.
     """
 
     name: str
     suffix: str
     magic: tuple[bytes, ...]
     package: str
-    compress: Callable[[Any, bytes], bytes]
-    decompressor: Callable[[Any], Decompressor]
-    errors: Callable[[Any], tuple[type[Exception], ...]]
+    tools: Callable[[Any], Tools]
 
-    def load(self, name: str) -> Any:
-        """Import the package.
+    def load(self, name: str) -> Tools:
+        """Import the package and return its tools.
 
         Parameters
         ----------
@@ -72,7 +84,7 @@ class Codec:
             If it is not installed.
         """
         try:
-            return importlib.import_module(self.package)
+            return self.tools(importlib.import_module(self.package))
         except ImportError as error:
             package = self.package.partition(".")[0]
             what = f"{self.name} needs {package}: pip install 'streamsvm[compression]'"
@@ -97,37 +109,27 @@ class _Pieces:
 _BZIP2 = tuple(b"BZh%d%b" % (level, mark) for level in range(1, 10) for mark in (b"1AY&SY", b"\x17rE8P\x90"))
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c*M\x18" % (0x50 + i) for i in range(16)))  # the others are skippable frames
 
+
+def _zstd_tools(zstd: Any) -> Tools:
+    compressor = zstd.ZstdCompressor(write_checksum=True)
+    return Tools(compressor.compress, lambda: _Pieces(zstd.ZstdDecompressor().decompressobj()), zstd.ZstdError)
+
+
 CODECS = (
     Codec(
         # The header has no timestamp, so that equal rows give equal bytes.
         *("gzip", ".gz", (b"\x1f\x8b",), "zlib"),
-        compress=lambda zlib, data: zlib.compress(data, wbits=31),
-        decompressor=lambda zlib: _Pieces(zlib.decompressobj(wbits=31)),
-        errors=lambda zlib: (zlib.error,),
+        lambda zlib: Tools(partial(zlib.compress, wbits=31), lambda: _Pieces(zlib.decompressobj(wbits=31)), zlib.error),
     ),
-    Codec(
-        *("bzip2", ".bz2", _BZIP2, "bz2"),
-        compress=lambda bz2, data: bz2.compress(data),
-        decompressor=lambda bz2: bz2.BZ2Decompressor(),
-        errors=lambda _: (OSError,),
-    ),
+    Codec("bzip2", ".bz2", _BZIP2, "bz2", lambda bz2: Tools(bz2.compress, bz2.BZ2Decompressor, OSError)),
     Codec(
         *("xz", ".xz", (b"\xfd7zXZ\x00",), "lzma"),
-        compress=lambda lzma, data: lzma.compress(data),
-        decompressor=lambda lzma: lzma.LZMADecompressor(lzma.FORMAT_XZ),
-        errors=lambda lzma: (lzma.LZMAError,),
+        lambda lzma: Tools(lzma.compress, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), lzma.LZMAError),
     ),
-    Codec(
-        *("zstd", ".zst", _ZSTD, "zstandard"),
-        compress=lambda zstandard, data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
-        decompressor=lambda zstandard: _Pieces(zstandard.ZstdDecompressor().decompressobj()),
-        errors=lambda zstandard: (zstandard.ZstdError,),
-    ),
+    Codec("zstd", ".zst", _ZSTD, "zstandard", _zstd_tools),
     Codec(
         *("lz4", ".lz4", (b"\x04\x22\x4d\x18", *_ZSTD[1:]), "lz4.frame"),
-        compress=lambda frame, data: frame.compress(data, content_checksum=True),
-        decompressor=lambda frame: frame.LZ4FrameDecompressor(),
-        errors=lambda _: (RuntimeError,),
+        lambda lz4: Tools(partial(lz4.compress, content_checksum=True), lz4.LZ4FrameDecompressor, RuntimeError),
     ),
 )
 """Supported formats.
@@ -154,7 +156,7 @@ class Frames:
     def __init__(self, path: str) -> None:
         codec = codec_of_name(path)
         self.suffix = "" if codec is None else codec.suffix
-        self._compress = None if codec is None else functools.partial(codec.compress, codec.load(path))
+        self._compress = None if codec is None else codec.load(path).compress
         self._held = bytearray()
 
     def add(self, data: bytes) -> bytes:
@@ -228,7 +230,7 @@ class Unpacked(Converted):
     def __init__(self, stream: ByteStream, name: str, codec: Codec | None = None) -> None:
         super().__init__(stream)
         self._name, self._codec, self._is_plain = name, codec, None if codec is None else False
-        self._package: Any = None if codec is None else codec.load(name)
+        self._tools = None if codec is None else codec.load(name)
         self._restart()
 
     def _restart(self) -> None:
@@ -241,7 +243,7 @@ class Unpacked(Converted):
         while self.damage is None:
             if self._is_plain is None and not self._detect(wait_s):
                 return b""
-            if self._codec is None:
+            if self._codec is None or self._tools is None:
                 head, self._packed = self._packed, b""
                 return head or self._stream.read(wait_s)
             if self._used >= len(self._packed) and (self._frame is None or self._frame.needs_input):
@@ -252,7 +254,7 @@ class Unpacked(Converted):
                     return packed
                 self._packed, self._used = packed, 0
                 self._taken += len(packed)
-            if data := self._step(self._codec):
+            if data := self._step(self._codec.name, self._tools):
                 return data
         return None
 
@@ -263,26 +265,26 @@ class Unpacked(Converted):
         self._taken = len(self._packed)
         self._codec = codec_of_bytes(self._packed)
         if self._codec is not None:
-            self._package, self._is_plain = self._codec.load(self._name), False
+            self._tools, self._is_plain = self._codec.load(self._name), False
         elif more is None or not may_be_compressed(self._packed):
             self._is_plain = True
         return self._is_plain is not None
 
-    def _step(self, codec: Codec) -> bytes:
+    def _step(self, name: str, tools: Tools) -> bytes:
         """Decompress the next piece."""
         if self._frame is None:
             self._packed, self._used = self._packed[self._used :].lstrip(b"\0"), 0  # padding of gzip and xz
             if not self._packed:
                 return b""
-            self._frame = codec.decompressor(self._package)
+            self._frame = tools.decompressor()
         frame, piece = self._frame, b""
         if frame.needs_input:
             piece = self._packed[self._used : self._used + PIECE]
             self._used += len(piece)
         try:
             data = frame.decompress(piece, CHUNK)
-        except codec.errors(self._package) as error:
-            self.damage = f"{codec.name} file is damaged: {error}"
+        except tools.error as error:
+            self.damage = f"{name} file is damaged: {error}"
             return b""
         if frame.eof:
             self._used -= len(frame.unused_data or b"")
