@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.strings import CategoricalColumn, StringColumn
+from connectors.columns.strings import CategoricalColumn, StringColumn, gathered
 
 Position: TypeAlias = "dict[str, Any]"
 """A small JSON object: all earlier events were returned, or are durable.
@@ -66,9 +66,7 @@ class SparseRows:
         rows
             Indices of the rows.
         """
-        lengths = np.diff(self.indptr)[rows]
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        entries = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        indptr, entries = gathered(self.indptr, rows)
         return SparseRows(indptr, self.indices[entries], self.values[entries])
 
 

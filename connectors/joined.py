@@ -157,12 +157,9 @@ class JoinedSource(Source):
             m = min(m, int(np.searchsorted(labels.times, events.times[n], "left")))
         before = np.searchsorted(events.times[:n], labels.times[:m], "right")
         taken, of_labels = events.take(n), labels.take(m)
-        late = LateLabels(
-            of_labels.labels,
-            [] if of_labels.keys is None else of_labels.keys,
-            [] if of_labels.times is None else of_labels.times,
-            before.astype(np.int64),
-        )
+        keys = [] if of_labels.keys is None else of_labels.keys
+        times = [] if of_labels.times is None else of_labels.times
+        late = LateLabels(of_labels.labels, keys, times, before.astype(np.int64))
         _place(taken, late.places_of_events(n))
         _place(of_labels, late.places)
         return replace(

@@ -53,15 +53,11 @@ class BatchProgress:
         """
         if not self.count:
             return batch, BatchProgress(batch.position)
-        done = [i for i in range(len(batch)) if self._has(batch.origins, batch.origins[i])]
-        rejected = [one for one in batch.rejected if not self._has(batch.origins, one.origin)]
+        done = [i for i in range(len(batch)) if _precedes(batch.origins, batch.origins[i], self.ends, -math.inf)]
+        rejected = [one for one in batch.rejected if not _precedes(batch.origins, one.origin, self.ends, -math.inf)]
         count = self.count - len(done) - len(batch.rejected) + len(rejected)
         rest = replace(batch.without(dict.fromkeys(done, "")), rejected=rejected)
         return rest, BatchProgress(batch.position, count, self.ends) if count > 0 else BatchProgress(batch.position)
-
-    def _has(self, origins: Origins, origin: Mapping[str, Any]) -> bool:
-        part, number = place_of(origins, origin)
-        return number < self.ends.get(part, -math.inf)
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, BatchProgress]:
         """Return the first n events of a rest, and the progress after them.
@@ -75,7 +71,7 @@ class BatchProgress:
         """
         columns = list(batch.origins.columns.values())
         ends = _last([column[n:][::-1] for column in columns])
-        rejected = [one for one in batch.rejected if _before(ends, *place_of(batch.origins, one.origin))]
+        rejected = [one for one in batch.rejected if _precedes(batch.origins, one.origin, ends, math.inf)]
         # The numbers of a part ascend, so only the last of each is needed.
         last = _last([column[:n] for column in columns])
         for part, number in (*last.items(), *(place_of(batch.origins, one.origin) for one in rejected)):
@@ -106,14 +102,8 @@ def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:
     """Return the last number of each part."""
     if len(columns) == 1:
         return {(): int(columns[0][-1])} if len(columns[0]) else {}
-    *parts, numbers = map(_listed, columns)
+    *parts, numbers = (column.tolist() if isinstance(column, np.ndarray) else column for column in columns)
     return dict(zip(zip(*parts, strict=True), numbers, strict=True))
-
-
-def _listed(column: Any) -> list[Any]:
-    """Return numbers as Python objects."""
-    found: list[Any] = column.tolist() if isinstance(column, np.ndarray) else list(column)
-    return found
 
 
 def place_of(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:
@@ -122,5 +112,9 @@ def place_of(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ..
     return tuple(origin[name] for name in part), origin[number]
 
 
-def _before(ends: Mapping[tuple[Any, ...], float], part: tuple[Any, ...], number: float) -> bool:
-    return number < ends.get(part, math.inf)
+def _precedes(
+    origins: Origins, origin: Mapping[str, Any], ends: Mapping[tuple[Any, ...], float], default: float
+) -> bool:
+    """Return whether an event precedes the end of its part; parts may have none."""
+    part, number = place_of(origins, origin)
+    return number < ends.get(part, default)

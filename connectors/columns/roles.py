@@ -43,18 +43,12 @@ class Roles:
     @classmethod
     def of(cls, options: Options) -> Roles:
         """Create roles from options."""
+        label, key, time = map(options.text, ("label", "key", "time"))
         roles = cls(
-            options.text("label"),
-            options.text("key"),
-            options.text("time"),
-            options.names("ignore"),
-            options.kinds("types"),
-            options.texts("missing", MISSING),
-            options.names("hide"),
-            options.flag("bare", False),
-            options.one_of("time_unit", TIME_UNITS),
-            options.formats("time_format"),
+            label, key, time, options.names("ignore"), options.kinds("types"), options.texts("missing", MISSING)
         )
+        roles.hidden, roles.bare = options.names("hide"), options.flag("bare", False)
+        roles.time_unit, roles.time_format = options.one_of("time_unit", TIME_UNITS), options.formats("time_format")
         roles.number_format = declared(options.name, options.text("decimal"), options.text("thousands"))
         try:
             check_times(options.name, roles.time_unit, roles.time_format)

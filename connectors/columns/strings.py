@@ -39,12 +39,10 @@ class StringColumn(Sequence[str]):
         if isinstance(texts, cls):
             return texts
         whole = "".join(texts).encode("utf-8", "surrogatepass")
-        bounds = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
-        if bounds[-1] != len(whole):
-            lengths = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
-            np.cumsum(np.array(lengths, np.int64), out=bounds[1:])
-        return cls(np.frombuffer(whole, np.uint8), bounds)
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        if lengths.sum() != len(whole):
+            lengths = np.array([len(text.encode("utf-8", "surrogatepass")) for text in texts], np.int64)
+        return cls(np.frombuffer(whole, np.uint8), np.concatenate([[0], np.cumsum(lengths)]))
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -78,9 +76,7 @@ class StringColumn(Sequence[str]):
 
     def take(self, rows: Ints) -> StringColumn:
         """Select texts by index."""
-        lengths, bounds = self.lengths[rows], np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=bounds[1:])
-        places = np.repeat(self._bounds[:-1][rows] - bounds[:-1], lengths) + np.arange(int(bounds[-1]))
+        bounds, places = gathered(self._bounds, rows)
         return StringColumn(self._data[places], bounds)
 
     def tolist(self) -> list[str]:
@@ -184,6 +180,19 @@ class CategoricalColumn(Sequence[Any]):
     def tolist(self) -> list[Any]:
         """Return a list of the values."""
         return list(self)
+
+
+def gathered(bounds: Ints, rows: Any) -> tuple[Ints, Ints]:
+    """Return bounds of some rows of a jagged array, and indices of their elements.
+
+    Examples
+    --------
+    >>> gathered(np.array([0, 2, 2, 5]), np.array([2, 0]))
+    (array([0, 3, 5]), array([2, 3, 4, 0, 1]))
+    """
+    lengths = np.diff(bounds)[rows]
+    found = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return found, np.repeat(bounds[:-1][rows] - found[:-1], lengths) + np.arange(found[-1])
 
 
 def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:

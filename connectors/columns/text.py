@@ -295,13 +295,8 @@ class TextColumns:
         elif label is not None:
             self._check_allowed(str(self._roles.label), label, bad)
             labels = list(map(self._labels.__getitem__, label))
-        events = Events(
-            table,
-            labels,
-            None if key is None else _present(key),
-            None if time is None else self.times.milliseconds(str(self._roles.time), time, bad),
-            bad,
-        )
+        times = None if time is None else self.times.milliseconds(str(self._roles.time), time, bad)
+        events = Events(table, labels, None if key is None else _present(key), times, bad)
         self._find_headers(cells, bad)
         return events
 

@@ -85,6 +85,11 @@ class Disturbance:
     before: float = 0.0
     after: float = 1.0
 
+    @classmethod
+    def kind(cls) -> str:
+        """Return the name of the kind of disturbance."""
+        return cls.__name__.lower()
+
     def check(self) -> str:
         """Return a description of invalid settings, or an empty string."""
         if self.at < 0 or self.width < 0 or (self.until and self.until <= self.at):
@@ -251,15 +256,7 @@ class Mix(Disturbance):
         return disturbed
 
 
-KINDS: dict[str, type[Disturbance]] = {
-    "late": Late,
-    "missing": Missing,
-    "mix": Mix,
-    "noise": Noise,
-    "scale": Scale,
-    "swap": Swap,
-    "unlabelled": Unlabelled,
-}
+KINDS = {each.kind(): each for each in (Late, Missing, Mix, Noise, Scale, Swap, Unlabelled)}
 
 
 def read(name: str, given: Mapping[str, Any]) -> Disturbance:

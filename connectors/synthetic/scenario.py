@@ -245,8 +245,7 @@ class Scenario:
         """The drift points in order."""
         found = [Drift(stage.at, stage.width, "concept") for stage in self.schedule[1:]]
         for each in self.disturbance:
-            what = next(name for name, kind in disturbances.KINDS.items() if type(each) is kind)
-            found += [Drift(at, each.width, what) for at in (each.at, each.until) if at]
+            found += [Drift(at, each.width, each.kind()) for at in (each.at, each.until) if at]
         return sorted(drift for drift in found if drift.at < self.events)
 
     def stretched(self, n: int) -> Scenario:
