@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from simulations import tables
-from simulations.harness import Benchmark, measure
+from simulations.harness import Benchmark, measure, unmeasured
 from simulations.storage import RESULTS, ROOT, Results, replace
 
 BENCHMARKS = {
@@ -78,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.list:
         print("\n\n".join(shown(chosen, results)))
         if chosen.draw is not None and options.draw:
+            if missing := unmeasured(chosen.cases(options), results):
+                print(
+                    f"--draw: {len(missing)} results are missing, such as {missing[0]!r}: measure them first",
+                    file=sys.stderr,
+                )
+                return 2
             chosen.draw(results.rows)
     return min(failed, 1)
 
@@ -92,7 +98,7 @@ def _options(chosen: Benchmark, given: Sequence[str]) -> argparse.Namespace:
     add("--list", action="store_true", help="list the results and which are measured, and exit")
     add("--show", action="store_true", help="print the tables of stored results, and exit")
     if chosen.draw is not None:
-        add("--draw", action="store_true", help="also plot the stored results for the documentation")
+        add("--draw", action="store_true", help="also plot the stored results, of which none may be missing")
     default = Path(name) if chosen.is_of_the_user else RESULTS / name
     add("--out", type=Path, default=default, help=f"file of results ({name if chosen.is_of_the_user else default})")
     options = parser.parse_args(given, argparse.Namespace(draw=False))

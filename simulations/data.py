@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import connectors
+from connectors import events
 from connectors.events import SparseRows, Table
 
 # Streams in their original order: file, and options of the source.
@@ -64,15 +65,8 @@ def load_rows(file: str, most: int, **options: str) -> tuple[Table | scipy.spars
 def rows_of(table: Table | scipy.sparse.csr_matrix) -> list[dict[Any, Any]]:
     """Convert a table or CSR matrix to River's dicts, without missing values."""
     if isinstance(table, dict):
-        columns = [column.tolist() for column in table.values()]
-        return [
-            {k: v for k, v in zip(table, row, strict=True) if v is not None and v == v}
-            for row in zip(*columns, strict=True)
-        ]
-    return [
-        dict(zip(table.indices[a:b].tolist(), table.data[a:b].tolist(), strict=True))
-        for a, b in zip(table.indptr[:-1], table.indptr[1:], strict=True)
-    ]
+        return events.rows_of(table, len(next(iter(table.values()))))
+    return events.rows_of(SparseRows(table.indptr, table.indices, table.data), table.shape[0])
 
 
 def load_libsvm(name: str, n_features: int) -> tuple[scipy.sparse.csr_matrix, NDArray[np.int64]]:

@@ -179,12 +179,19 @@ def measure(benchmark: Benchmark, options: argparse.Namespace, results: Results)
         raise SystemExit(
             f"--only {' '.join(options.only)}: no result of {benchmark.name} has such a name; --list shows all"
         )
-    todo = [case for case in cases if options.again or not _is_stored(case, results)]
+    missing = unmeasured(cases, results)
+    todo = [case for case in cases if options.again or case.key in missing]
     if options.list:
         print(*(f"{case.key}: {'' if case in todo else 'measured'}" for case in cases), sep="\n")
         return 0
     return run(todo, results, provenance(benchmark.packages), options.jobs)
 
 
-def _is_stored(case: Case, results: Results) -> bool:
-    return case.key in results and results.rows.get(case.key, {}).get("what", case.what) == case.what
+def unmeasured(cases: Iterable[Case], results: Results) -> list[str]:
+    """Return the names of the cases without a stored result of the same data."""
+    rows = results.rows
+    return [
+        each.key
+        for each in cases
+        if each.key not in results or rows.get(each.key, {}).get("what", each.what) != each.what
+    ]

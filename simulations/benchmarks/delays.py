@@ -42,6 +42,12 @@ def load(stream: str, most: int) -> tuple[list[dict[Any, Any]], list[Any]]:
     return data.rows_of(table), labels
 
 
+@lru_cache
+def n_events(stream: str, most: int) -> int:
+    """Return the number of events of a stream, at most `most`."""
+    return len(data.load_stream(stream, most)[1])
+
+
 def measure(stream: str, delay: int, name: str) -> dict[str, float]:
     """Measure the accuracy of a learner in percent."""
     rows, labels = load(stream, DELAYS[delay])
@@ -118,7 +124,7 @@ def cases(_: argparse.Namespace) -> Iterator[Case]:
     """List all streams with an order, delays of at most half a stream, and learners."""
     for stream in data.STREAMS:
         for delay, most in DELAYS.items():
-            if stream != "airlines" and delay <= len(load(stream, most)[1]) // 2:
+            if stream != "airlines" and delay <= n_events(stream, most) // 2:
                 for name in LEARNERS:
                     yield Case(key_of(stream, delay, name), partial(measure, stream, delay, name))
     for n_classes in CLASSES:

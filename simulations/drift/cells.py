@@ -24,7 +24,6 @@ from simulations.prequential import Stream, begin, log_loss, predicted, prequent
 POINTS = 100
 # A learner has recovered when its accuracy over the last LATEST events is within WITHIN of the previous accuracy.
 LATEST, WITHIN = 100, 0.02
-PACKAGES = ("streamsvm", "river", "numpy", "numba", "scikit-learn", "capymoa")
 
 
 @dataclass(frozen=True)

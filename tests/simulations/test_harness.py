@@ -60,6 +60,23 @@ def test_a_result_that_is_measured_again_has_its_new_run_alone(results):
     assert results.rows == {"sea / A": {"run": 0, "accuracy": 0.6}}
 
 
+def test_plots_of_results_that_are_missing_are_refused(results, tmp_path, monkeypatch, capsys):
+    drawn = []
+    cases = [Case(name, lambda: {"accuracy": 0.5}) for name in ("sea / A", "sea / B")]
+    plotted = Benchmark("plotted", "", lambda options: cases, {"plotted": TABLE}, drawn.append)
+    monkeypatch.setattr(program, "benchmark", lambda name: plotted)
+    monkeypatch.setattr(program, "BENCHMARKS", {"plotted": ""})
+    monkeypatch.setattr(program, "RESULTS", tmp_path)
+    results.path = tmp_path / "plotted.json"
+    results.add({"sea / A": {"accuracy": 0.5}}, NEW)
+    assert program.main(["plotted", "--show", "--draw"]) == 2
+    assert "1 results are missing, such as 'sea / B': measure them first" in capsys.readouterr().err
+    assert not drawn
+    results.add({"sea / B": {"accuracy": 0.6}}, NEW)
+    assert program.main(["plotted", "--show", "--draw"]) == 0
+    assert len(drawn) == 1
+
+
 def test_another_process_may_store_results_meanwhile(results):
     Results(results.path).add({"sea / A": {"accuracy": 0.5}}, OLD)
     results.add({"sea / B": {"accuracy": 0.6}}, NEW)
