@@ -255,9 +255,9 @@ class EventLearner(LearnerMemory):
         Returns
         -------
         Events
-            The encoded event.
+            The encoded event, without a label.
         """
-        return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)))
+        return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), np.array([-1]))
 
     @property
     def fast_path(self) -> tuple[Any, ...]:

@@ -187,6 +187,19 @@ def test_sparse_rows_late_columns_and_strings():
     assert looped(loop, rows, labels) == mixed.test_then_train(rows, labels).tolist()
 
 
+def test_a_single_event_beside_the_fast_path_is_predicted_in_its_order():
+    """Label autocorrelation applies to it, also after loading and with strings."""
+    rng = np.random.default_rng(0)
+    rows = [{"a": rng.normal(), "b": "xy"[i % 2]} for i in range(400)]
+    labels = ["up" if i // 40 % 2 else "down" for i in range(400)]
+    model = cheap(learner=StreamSVMClassifier("low", budget=20), **TWICE)
+    model.learn_many(rows, labels)
+    model._refits.vote._advantage[()] = 0.5  # the vote predicts
+    in_order = model.peek_proba_many(rows[:1])[0].tolist()
+    assert in_order != model.predict_proba_many(rows[:1])[0].tolist()
+    assert list(model.predict_proba_one(rows[0]).values()) == in_order
+
+
 AT = {"just begun": 205, "being solved": 240, "voting": 330, "several": 480}
 
 
