@@ -41,8 +41,8 @@ def split_kinds(text: str) -> dict[str, str]:
     >>> split_kinds('x:category,"a, b:c:ignore",z')
     {'x': 'category', 'a, b:c': 'ignore', 'z': ''}
     """
-    pairs = (part.rpartition(":") if ":" in part else (part, "", "") for part in split_names(text) if part)
-    return {name: kind for name, _, kind in pairs}
+    parts = (part.rpartition(":") if ":" in part else (part, "", "") for part in split_names(text) if part)
+    return _by_name((name, kind) for name, _, kind in parts)
 
 
 def split_formats(text: str) -> str | dict[str, str]:
@@ -58,7 +58,16 @@ def split_formats(text: str) -> str | dict[str, str]:
         return text
     if nameless := next((part for part, name in starts if not name), None):
         raise ConnectorError(f"{nameless!r} is no NAME:FORMAT; one with a comma goes in double quotes", "value")
-    return {name: part[len(name) + 1 :] for part, name in starts}
+    return _by_name((name, part[len(name) + 1 :]) for part, name in starts)
+
+
+def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return values by column; raises if a column has two different ones."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise ConnectorError(f"column {name!r} has both {found[name]!r} and {value!r}: give one of them", "value")
+    return found
 
 
 class Options:

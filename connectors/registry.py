@@ -162,18 +162,21 @@ def by_scheme(path: str) -> Connector | None:
     return next((each for each in _table if each.scheme and path.startswith((each.scheme, *each.aliases))), None)
 
 
-def connector_of(path: str, options: Options) -> Connector:
-    """Return the connector of a stream by scheme, option `format` or suffix."""
+def connector_of(path: str, options: Options, *, writes: bool = False) -> Connector:
+    """Return the connector of a stream by scheme, option `format` or suffix.
+
+    Errors name the formats that can be read, or those that can be written.
+    """
     found = by_scheme(path)
     if found is not None:
         return found
     scheme, colons, _ = path.partition("://")
     if colons and not is_remote(path):
         raise ConnectorError(f"unknown kind of stream {scheme}://", "scheme")
-    return _format_of(path, options)
+    return _format_of(path, options, writes)
 
 
-def _format_of(path: str, options: Options) -> Connector:
+def _format_of(path: str, options: Options, writes: bool) -> Connector:
     check_address(path)
     formats = {name: each for each in file_formats() for name in (each.name, *each.aliases)}
     suffixes = {suffix: each.name for each in file_formats() for suffix in each.suffixes}
@@ -183,7 +186,8 @@ def _format_of(path: str, options: Options) -> Connector:
     suffix = os.path.splitext(name)[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
-        what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(sorted(formats))}"
+        known = sorted(name for name, each in formats.items() if (each.sink if writes else each.source))
+        what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(known)}"
         raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")
     return formats[options.one_of("format", formats) or default]
 
@@ -306,7 +310,7 @@ def open_sink(
     """
     path, query = split_url(url)
     given = Options(path, query | {key: value for key, value in options.items() if value is not None})
-    connector = connector_of(path, given)
+    connector = connector_of(path, given, writes=True)
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped or (each.sink and path != "-"))
         what = f"results cannot be written as {connector.name}; use one of {lines}"

@@ -78,6 +78,8 @@ def parse(arguments: list[str]) -> Any:
         parser.exit(2)
     options: Any = COMMANDS[command]
     if unknown:
+        if unknown[0] == arguments[0] and unknown[0].startswith("-"):
+            parser.error(f"options follow the command: {parser.prog} {command} {unknown[0].partition('=')[0]} ...")
         parser.prog += f" {command}"
         parser.error(_unrecognized(unknown, options))
     kinds = options.kinds()
@@ -121,6 +123,8 @@ def _add_command(commands: Any, name: str, options: Any, everything: bool) -> No
     if is_run:
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and settings, and exit")
         common = parser.add_argument_group("common options")
+    else:
+        parser.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
     for base in reversed(options.__mro__):
         if names := [each for each in vars(base).get("__annotations__", {}) if each in options.takes]:
             _add_group(parser, base, options, names, common, everything)

@@ -59,8 +59,8 @@ class StreamOptions(Settings):
     ----------
     source : SOURCE
         A file, several files, a directory, a quoted glob such as 'data/*.csv', - for standard input, or a URL. Settings
-        may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff .parquet .arrow, also
-        compressed; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME, kafka://HOST:PORT/TOPIC,
+        may follow as a query: 'a.csv?delimiter=;'. Files: .csv .tsv .jsonl .libsvm .arff, also compressed, .parquet and
+        .arrow; URLs: https:// s3:// gs:// az:// sftp:// of files, synthetic:NAME, kafka://HOST:PORT/TOPIC,
         sqlite:///FILE?table=NAME or postgresql://HOST/DATABASE?table=NAME.
     label : NAME
         The column to predict. Events without a label are predicted and not learned.

@@ -205,7 +205,13 @@ REFUSED = [
     (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
     (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
     (["--out", "o.csv"], ["o.csv.rejected.jsonl"], "SOURCE and --dead-letter are the same file"),
-    (["--dead-letter", "r.foo"], [], r"r\.foo: the suffix '.foo' is not a known format"),
+    (
+        ["--dead-letter", "r.foo"],
+        [],
+        r"r\.foo: .*; set format= to one of csv, json, jsonl, parquet, tsv$",
+    ),
+    (["--types", "x:number,x:category"], [], "--types: column 'x' has both 'number' and 'category'"),
+    (["--set", "time-format=x:%d,x:%m"], [], "--set time-format: column 'x' has both '%d' and '%m'"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
     (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
 ]
@@ -423,6 +429,9 @@ def test_help_and_version(streamsvm):
     text = streamsvm("run", "--help").stdout
     assert text.index("examples:") < text.index("common options:") < text.index("--label NAME")
     assert "--refit" not in text
+    assert streamsvm("watch", "--help-all").stdout == streamsvm("watch", "--help").stdout
+    misplaced = streamsvm("--quiet", "run", code=2).stderr
+    assert misplaced.startswith("streamsvm: error: options follow the command: streamsvm run --quiet ...")
     text = streamsvm("run", "--help-all").stdout
     for group in ("common options:", "stream:", "model:", "results:", "checkpoint:", "reports:"):
         assert f"\n{group}\n" in text
