@@ -26,6 +26,11 @@ _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.warm"])
 
 
+def preload(module: str) -> None:
+    """Import another module, too, in the process to fork, unless it has started."""
+    _forks.set_forkserver_preload(["tests.warm", module])
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
 

@@ -21,10 +21,6 @@ with contextlib.suppress(ImportError):
 
     import connectors.kafka.sink
 
-with contextlib.suppress(ImportError):
-    import streamsvm.cli.per_key
-    import streamsvm.keyed.quix
-
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 
 # The process of a solver would not be available in forks.
