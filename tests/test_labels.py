@@ -128,7 +128,7 @@ def test_labels_in_another_order_than_their_rows_are_refused(make, way):
     X, y = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), pd.Series(["a", "b", "a"])
     for accepted in (y, y.rename({0: 7}), list(y), y.to_frame()):
         getattr(make(), way)(X, accepted)
-    with pytest.raises(ValueError, match=r"X\.index"):
+    with raises(ValueError, named="X.index"):
         getattr(make(), way)(X, y[::-1])
 
 

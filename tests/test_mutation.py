@@ -100,7 +100,7 @@ def test_a_classifier_inside_another_is_changed_in_its_place():
     for make in (MODELS["refit"], MODELS["deciding"], MODELS["delayed"]):
         model = learned(make)
         model.mutate({"model": {"horizon": 500}})
-        assert model.model.horizon == model.model._state.horizon == 500
+        assert model.model.horizon == 500
         with raises(ParameterError, parameter="model"):
             model.mutate({"model": CPMClassifier()})
     pipeline = compose.Pipeline(preprocessing.StandardScaler(), BSGDClassifier())

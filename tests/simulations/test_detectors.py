@@ -12,12 +12,13 @@ from simulations.benchmarks.feature_detectors import KINDS, OURS, RATE
 from simulations.benchmarks.feature_streams import RELATIONS, changed
 from simulations.harness import key_of
 from simulations.storage import Results
+from tests.errors import raises
 
 
 def test_a_monitor_finds_a_shift_and_a_changed_category_share(monkeypatch, tmp_path):
     monkeypatch.setitem(KINDS, OURS, replace(KINDS[OURS], seeds=1))
     out = tmp_path / "results.json"
-    with pytest.raises(ValueError, match="rate"):
+    with raises(ValueError, named="rate"):
         feature_drift.delays("stuck", 0.0, OURS, out)
     Results(out).add({key_of("rate", OURS, "equal"): {"setting": RATE}}, {"date": ""})
     for change, size in (("mean, in deviations", 3.0), ("category share 0.17 to", 0.4)):
