@@ -36,7 +36,6 @@ TABLES = {
     frozen_models.PLANES: "Refitted linear model (`refit/frozen_models.py`)",
     frozen_models.EXPANSION: "Refitted kernel machine (`refit/frozen_models.py`)",
     frozen_models.TREES: "Refitted trees (`refit/frozen_models.py`)",
-    frozen_models.MASKED_TREES: "Refitted trees as masks of leaves (`refit/frozen_models.py`)",
     frozen_models.QUERY: "Rows that refitted models are evaluated on (`refit/frozen_models.py`)",
     sets.SETS: "Prediction sets of one coverage (`decide/conformal_kernels.py`)",
     sets.COVERING: "Events with prediction sets (`decide/conformal_kernels.py`)",

@@ -8,8 +8,14 @@ other rows.
 Trees are evaluated in one of two ways. Trees of many columns or leaves are walked level by level. Otherwise the leaves
 of a tree are the bits of a mask, from left to right. A value beyond the threshold of a node removes the leaves to the
 left of it, and the exit leaf is the first that remains. Each column has one mask per interval between its thresholds,
-over all trees. A row therefore costs one search and one conjunction per column, whatever the depth. With few columns
-this is 1.1 to 5 times as fast.
+over all trees. A row therefore costs one search and one conjunction per column, whatever the depth. Neither way is fast
+enough for all models. For 100 iterations with trees of 31 leaves, a row takes
+
+    columns                                  5      8     20     54
+    2 classes, level by level (µs)         1.2    1.2    1.2    1.2
+    2 classes, masks (µs)                  0.6    0.8    1.5    3.3
+    3 classes, level by level (µs)         3.7    3.3    3.3    3.3
+    3 classes, masks (µs)                  1.0    1.5    3.1    6.8
 
 Notes
 -----
@@ -35,6 +41,8 @@ from streamsvm.features.scaler import FARTHER, row_at
 uint, uint32 = np.uint64, np.uint32
 # Support vectors per block.
 LANES = 64
+# Marks of rows for a member.
+ASKED, ANSWERED = 1, 2
 # Leaves per word of a mask, and the word that keeps all of them.
 WORD, ALL = 32, uint32(0xFFFFFFFF)
 
@@ -47,7 +55,7 @@ QUERY = Schema(
         "indptr": Array(("ends",), "start of each row in `values`, and the end of the last", i64, external=True),
         "first": Number("the first row to evaluate", i64),
         "end": Number("the row after the last one", i64),
-        "asked": Array(("asked",), "whether a row is to be evaluated", i64, external=True),
+        "asked": Array(("members", "asked"), "ASKED for a row to evaluate, ANSWERED afterwards", i64, external=True),
         "member": Number("the member that is evaluated", i64),
         "proba": Array(("members", "asked", "classes"), "probabilities, by the learner's class numbers", external=True),
     },
@@ -98,26 +106,20 @@ TREES = Schema(
             "values of the current row, each twice: -inf where missing, then NaN where missing",
             start=math.nan,
         ),
-        "roots": Array(("trees",), "the first node of each tree, the deepest tree first", i64),
+        "outputs": Array(("trees",), "class whose score each tree adds to", i64),
+        # Level by level.
+        "roots": Array(("walked",), "the first node of each tree, the deepest tree first", i64),
         "growing": Array(("levels",), "number of trees deeper than each level", i64),
-        "places": Array(("all_trees",), "position of each tree in `roots`, in the order of summation", i64),
-        "outputs": Array(("all_trees",), "class whose score each tree adds to", i64),
-        "at": Array(("trees",), "the current node in each tree", i64),
+        "places": Array(("walked",), "position of each tree in `roots`, in the order of summation", i64),
+        "at": Array(("walked",), "the current node in each tree", i64),
         "nodes": records(
             ("nodes",),
-            "nodes of all trees by level; a leaf leads to itself",
+            "nodes of all trees by level; a leaf leads to itself. Trees without nodes have masks",
             threshold=Number("largest value that goes to the first child; of a leaf its value"),
             value=Number("position in `row` of the value to compare", i32),
             next=Number("the first child", i32),
         ),
-    },
-)
-
-MASKED_TREES = Schema(
-    "masked_trees",
-    _ANSWER
-    | {
-        "row": Array(("columns",), "the current row, NaN where a value is missing", start=math.nan),
+        # By masks.
         "used": records(
             ("used",),
             "columns that nodes use",
@@ -126,13 +128,12 @@ MASKED_TREES = Schema(
             end=Number("the mask after its last", i64),
             missing=Number("mask for a missing value, -1 for none", i64),
         ),
-        "thresholds": Array(("masks",), "threshold of each mask: larger values have this mask or a later one"),
+        "thresholds": Array(("thresholds",), "threshold of each mask: larger values have this mask or a later one"),
         "masks": Array(
             ("masks", "words"), "bits of the leaves that remain, the same number of words for each tree", uint32
         ),
         "remaining": Array(("words",), "bits of the leaves that remain for the current row", uint32),
-        "value": Array(("bits",), "value of each leaf"),
-        "outputs": Array(("trees",), "class whose score each tree adds to", i64),
+        "leaves": Array(("bits",), "value of each leaf"),
     },
 )
 
@@ -142,7 +143,7 @@ def begins(state, query, i):
     """Initialise the scores, and return whether row i is to be evaluated."""
     for c in range(state.scores.size):
         state.scores[c] = state.start[c]
-    return query.asked[i] != 0
+    return query.asked[query.member, i] == ASKED
 
 
 @inlined
@@ -154,6 +155,7 @@ def row_of(query, i):
 @inlined
 def write_proba(state, query, i):
     """Write the probabilities of row i, the softmax of the scores."""
+    query.asked[query.member, i] = ANSWERED
     scores, terms, codes, proba = state.scores, state.terms, state.codes, query.proba[query.member, i]
     n = codes.size
     total = softmax_terms(scores, 0, n, terms, 0)
@@ -260,16 +262,12 @@ def descend(state):
 
 
 @inlined
-def score_trees(state, values, columns):
-    """Compute the scores of a row by trees, level by level."""
+def add_walked(state):
+    """Add the values of the leaves, found level by level, to the scores."""
     nodes, at, places, outputs, scores = state.nodes, state.at, state.places, state.outputs, state.scores
-    for k in range(values.size):
-        note_value(state, columns[uint(k)], values[uint(k)])
     descend(state)
     for t in range(places.size):
         scores[uint(outputs[uint(t)])] += nodes[uint(at[uint(places[uint(t)])])].threshold
-    for k in range(values.size):  # cheaper than clearing all columns of a wide row
-        note_value(state, columns[uint(k)], math.nan)
 
 
 @kernel
@@ -308,7 +306,7 @@ def remove_leaves(state):
         remaining[uint(w)] = ALL
     for k in range(state.used.size):
         own = state.used[k]
-        x = row[uint(own.column)]
+        x = row[uint(2 * own.column + 1)]
         at = own.missing
         if x == x:
             at = n_below(thresholds, own.first, own.end, x) - 1
@@ -319,22 +317,29 @@ def remove_leaves(state):
 
 
 @inlined
-def score_masked_trees(state, values, columns):
-    """Compute the scores of a row by trees with masks."""
-    row, remaining, outputs, scores = state.row, state.remaining, state.outputs, state.scores
+def add_masked(state):
+    """Add the values of the leaves, found by masks, to the scores."""
+    remaining, outputs, scores = state.remaining, state.outputs, state.scores
     n_words = remaining.size // max(outputs.size, 1)
-    for k in range(values.size):
-        if columns[uint(k)] < row.size:
-            row[uint(columns[uint(k)])] = values[uint(k)]
     remove_leaves(state)
     for t in range(outputs.size):
         w = t * n_words
         while remaining[uint(w)] == 0:
             w += 1
-        scores[uint(outputs[uint(t)])] += state.value[uint(WORD * w) + lowest_bit(uint(remaining[uint(w)]))]
+        scores[uint(outputs[uint(t)])] += state.leaves[uint(WORD * w) + lowest_bit(uint(remaining[uint(w)]))]
+
+
+@inlined
+def score_trees(state, values, columns):
+    """Compute the scores of a row by trees."""
+    for k in range(values.size):
+        note_value(state, columns[uint(k)], values[uint(k)])
+    if state.nodes.size > 0:
+        add_walked(state)
+    else:
+        add_masked(state)
     for k in range(values.size):  # cheaper than clearing all columns of a wide row
-        if columns[uint(k)] < row.size:
-            row[uint(columns[uint(k)])] = math.nan
+        note_value(state, columns[uint(k)], math.nan)
 
 
 @kernel
@@ -344,8 +349,7 @@ def evaluate(query, run, model):
 
 
 # Called by address, each compiled separately.
-query_at, planes_at, expansion_at = state_at(QUERY), state_at(PLANES), state_at(EXPANSION)
-trees_at, masked_trees_at = state_at(TREES), state_at(MASKED_TREES)
+query_at, planes_at, expansion_at, trees_at = map(state_at, (QUERY, PLANES, EXPANSION, TREES))
 
 
 def run_planes(model, rows):
@@ -367,7 +371,7 @@ def run_expansion(model, rows):
 
 
 def run_trees(model, rows):
-    """Evaluate trees level by level on the rows of a query, both given by address."""
+    """Evaluate trees on the rows of a query, both given by address."""
     state, query = trees_at(model), query_at(rows)
     for i in range(query.first, query.end):
         if begins(state, query, i):
@@ -375,19 +379,8 @@ def run_trees(model, rows):
             write_proba(state, query, i)
 
 
-def run_masked_trees(model, rows):
-    """Evaluate trees by masks on the rows of a query, both given by address."""
-    state, query = masked_trees_at(model), query_at(rows)
-    for i in range(query.first, query.end):
-        if begins(state, query, i):
-            score_masked_trees(state, *row_of(query, i))
-            write_proba(state, query, i)
-
-
-_RUN = (run_planes, run_expansion, run_trees, run_masked_trees)
-
 ENTRY_POINTS = {
     "build_masks": EntryPoint(build_masks, (SHORT_WORD_TABLE, INTEGERS, FLAGS, INTEGERS, INTEGERS)),
     "evaluate": EntryPoint(evaluate, (StateType(QUERY.name), INTEGER, INTEGER)),
-    **{run.__name__: EntryPoint(run, (INTEGER,) * 2) for run in _RUN},
+    **{run.__name__: EntryPoint(run, (INTEGER,) * 2) for run in (run_planes, run_expansion, run_trees)},
 }

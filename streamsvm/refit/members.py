@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
+from streamsvm.core.schema import Array
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
@@ -115,17 +116,17 @@ class Member:
         rows
             n rows.
         asked
-            Shape (n,): nonzero for the rows to evaluate.
+            Shape (n,): ASKED for the rows to evaluate, which become ANSWERED.
         proba
             Output array of shape (n, n_classes).
         """
         if self.has_arrays:
             query = State(frozen_models.QUERY)
-            fill(query, rows, asked, proba[None])
+            fill(query, rows, asked[None], proba[None])
             compiled("evaluate")(query, *self.addresses)
             return
-        at = np.flatnonzero(asked)
-        proba[at] = 0.0
+        at = np.flatnonzero(asked == frozen_models.ASKED)
+        asked[at], proba[at] = frozen_models.ANSWERED, 0.0
         if len(at):
             classes = np.asarray(self.model.classes_, np.int64)
             proba[np.ix_(at, classes)] = self._proba(self._matrix(rows)[at])
@@ -238,7 +239,7 @@ def compiled(name: str) -> Any:
 def fill(state: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
     """Bind a query to rows and to memory for the results.
 
-    `proba` has shape (members, n, n_classes).
+    `asked` has shape (members, n), and `proba` has shape (members, n, n_classes).
     """
     state.shared, state.first, state.end = rows.shared, 0, len(rows)
     state.bind(
@@ -256,7 +257,7 @@ def _state_of(model: LinearModel | KernelExpansion | Trees) -> tuple[State, str]
         return _planes(model), "run_planes"
     if isinstance(model, KernelExpansion):
         return _expansion(model), "run_expansion"
-    return _masked_trees(model) or (_trees(model), "run_trees")
+    return _masked_trees(model) or _walked_trees(model), "run_trees"
 
 
 def _planes(model: LinearModel) -> State:
@@ -289,7 +290,17 @@ def _in_lanes(rows: Floats) -> NDArray[np.float32]:
     return np.ascontiguousarray(blocks.transpose(0, 2, 1))
 
 
-def _trees(model: Trees) -> State:
+def _trees(model: Trees, **sizes: int) -> State:
+    """Return the state of trees, without what either way of evaluation needs."""
+    sizes = {dim: 0 for _, array in frozen_models.TREES.of(Array) for dim in array.dims} | sizes
+    sizes |= {"own_classes": len(model.classes), "twice_columns": 2 * model.n_columns + 1, "trees": len(model.roots)}
+    state = State(frozen_models.TREES, sizes)
+    state.row[::2] = -math.inf
+    state.outputs[:], state.codes[:], state.start[:] = model.outputs, model.classes, model.start
+    return state
+
+
+def _walked_trees(model: Trees) -> State:
     """Return the state of trees that are evaluated level by level.
 
     Nodes are ordered by level over all trees, with siblings adjacent.
@@ -304,25 +315,13 @@ def _trees(model: Trees) -> State:
     is_leaf = left < 0
     deepest_first = np.argsort(-depths, kind="stable")
     n_trees, n_levels = len(deepest_first), int(depths.max(initial=0))
-    state = State(
-        frozen_models.TREES,
-        {
-            "own_classes": len(model.classes),
-            "twice_columns": 2 * d + 1,
-            "trees": n_trees,
-            "levels": n_levels,
-            "all_trees": n_trees,
-            "nodes": len(old),
-        },
-    )
-    state.row[::2] = -math.inf
-    state.roots[:], state.places[deepest_first], state.outputs[:] = deepest_first, np.arange(n_trees), model.outputs
+    state = _trees(model, walked=n_trees, levels=n_levels, nodes=len(old))
+    state.roots[:], state.places[deepest_first] = deepest_first, np.arange(n_trees)
     state.growing[:] = n_trees - np.bincount(depths, minlength=1).cumsum()[:n_levels]
     nodes = state.nodes
     nodes["threshold"][:] = np.where(is_leaf, model.value[old], model.threshold[old])
     nodes["value"][:] = np.where(is_leaf, 2 * d, 2 * feature + (model.missing[old] != left))
     nodes["next"][:] = np.where(is_leaf, np.arange(len(old)), new[left])
-    state.codes[:], state.start[:] = model.classes, model.start
     return state
 
 
@@ -337,7 +336,7 @@ def _levels(model: Trees) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     return levels
 
 
-def _masked_trees(model: Trees) -> tuple[State, str] | None:
+def _masked_trees(model: Trees) -> State | None:
     """Return the state of trees evaluated by masks, or None if this is not faster."""
     left, right, n_trees = model.left, model.right, len(model.roots)
     inner_nodes = [nodes[left[nodes] >= 0] for nodes, _ in _levels(model)]
@@ -345,11 +344,11 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     leaves, first = np.ones(len(left), np.int64), np.full(len(left), -1)
     for nodes in reversed(inner_nodes):
         leaves[nodes] = leaves[left[nodes]] + leaves[right[nodes]]
-    n_words = -(-int(leaves[model.roots].max(initial=1)) // frozen_models.WORD)
+    n_words = -(-int(leaves[model.roots].max(initial=1)) // frozen_models.WORD)  # of a tree
     first[model.roots] = np.arange(n_trees) * n_words * frozen_models.WORD
     for nodes in inner_nodes:
         first[left[nodes]], first[right[nodes]] = first[nodes], first[nodes] + leaves[left[nodes]]
-    inner = np.flatnonzero((model.left >= 0) & (first >= 0))
+    inner = np.flatnonzero((left >= 0) & (first >= 0))
     nodes = inner[np.lexsort((model.threshold[inner], model.feature[inner]))]
     column, threshold = model.feature[nodes], model.threshold[nodes]
     is_column = _differs(column)
@@ -358,34 +357,21 @@ def _masked_trees(model: Trees) -> tuple[State, str] | None:
     # A missing value has a separate mask, of the nodes that send it to the right.
     strays = np.flatnonzero(model.missing[nodes] == model.right[nodes])
     is_stray = _differs(column[strays])
-    n_masks = n + int(is_stray.sum())
-    n_used, n_words_per_tree, n_words = int(is_column.sum()), n_words, n_words * len(model.roots)
-    if n_masks * n_words > MASK_WORDS or n_used * n_words_per_tree > MASK_COLUMNS:
+    n_masks, n_used, words = n + int(is_stray.sum()), int(is_column.sum()), n_words * n_trees
+    if n_masks * words > MASK_WORDS or n_used * n_words > MASK_COLUMNS:
         return None
-    state = State(
-        frozen_models.MASKED_TREES,
-        {
-            "own_classes": len(model.classes),
-            "columns": model.n_columns,
-            "used": n_used,
-            "masks": n_masks,
-            "words": n_words,
-            "bits": n_words * frozen_models.WORD,
-            "trees": len(model.roots),
-        },
-    )
-    state.thresholds[:n] = threshold[is_mask]
+    state = _trees(model, used=n_used, thresholds=n, masks=n_masks, words=words, bits=words * frozen_models.WORD)
+    state.thresholds[:] = threshold[is_mask]
     masked, is_first = np.concatenate([nodes, nodes[strays]]), np.concatenate([is_column, is_stray])
     at = np.concatenate([at, n + is_stray.cumsum() - 1])
-    compiled("build_masks")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
+    compiled("build_masks")(state.masks, at, is_first, first[masked], first[masked] + leaves[left[masked]])
     own = state.used
     own["column"][:], own["first"][:], own["missing"][:] = column[is_column], at[: len(nodes)][is_column], -1
     own["end"][:] = np.append(own["first"][1:], n)
     own["missing"][np.searchsorted(own["column"], column[strays][is_stray])] = np.arange(n, n_masks)
     leaf = np.flatnonzero((left < 0) & (first >= 0))
-    state.value[first[leaf]] = model.value[leaf]
-    state.outputs[:], state.codes[:], state.start[:] = model.outputs, model.classes, model.start
-    return state, "run_masked_trees"
+    state.leaves[first[leaf]] = model.value[leaf]
+    return state
 
 
 def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -137,8 +137,7 @@ class ModelVote:
         for k, member in self._foreign:
             if compiled("mark_rows")(self._state, batch.votes, k, first, end):
                 part = slice(first, end)
-                member.evaluate(batch.rows.part(first, end), batch.asked[part], batch.answers[k, part])
-                compiled("mark_answered")(batch.votes, k, first, end)
+                member.evaluate(batch.rows.part(first, end), batch.asked[k, part], batch.answers[k, part])
 
     def _grow(self, n_classes: int) -> None:
         if n_classes > self._classes:
@@ -206,13 +205,12 @@ class _Batch:
 
     def __init__(self, rows: EncodedRows, labels: Ints, n_classes: int, models: NDArray[Any]) -> None:
         n = len(rows)
-        self.rows, self.asked = rows, np.zeros(n, np.int64)
+        self.rows, self.asked = rows, np.zeros((len(models), n), np.int64)
         self.answers = np.zeros((len(models), n, n_classes))
         self.codes, self.proba = np.full(n, -1), np.zeros((n, n_classes))
         self.votes = State(kernels.VOTES, parts={"query": State(frozen_models.QUERY)})
         fill(self.votes.parts["query"], rows, self.asked, self.answers)
-        answered = np.zeros((len(models), n), np.int64)
-        self.votes.bind(labels=labels, answered=answered, codes=self.codes, proba=self.proba, models=models)
+        self.votes.bind(labels=labels, codes=self.codes, proba=self.proba, models=models)
 
 
 def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ModelVote:

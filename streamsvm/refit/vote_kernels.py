@@ -25,7 +25,7 @@ from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER, NUMBERS
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.refit.frozen_models import QUERY
+from streamsvm.refit.frozen_models import ANSWERED, ASKED, QUERY
 
 BLOCK = 64
 LEARNING_RATE, SHARE, LEAST_PROBABILITY, FIRST_WEIGHT = 0.4, 0.01, 0.01, math.exp(-6.0)
@@ -65,7 +65,6 @@ VOTES = Schema(
     {
         "query": Substate(QUERY, "the rows and the members' probabilities"),
         "labels": Array(("asked",), "class of each row, -1 if unknown", i64, external=True),
-        "answered": Array(("members", "asked"), "whether a member was evaluated on a row", i64, external=True),
         "codes": Array(("asked",), "predicted class of each row, -1 if none", i64, external=True),
         "proba": Array(("asked", "classes"), "probabilities of all classes", external=True),
         "models": Array(
@@ -99,18 +98,11 @@ def mark_rows(state, votes, k, first, end):
     asked, seen, n = votes.query.asked, int(state.seen), 0
     for i in range(first, end):
         label = votes.labels[i]
-        asked[i] = 1 if votes.answered[k, i] == 0 and is_evaluated(state, k, seen, label) else 0
-        n += asked[i]
+        if asked[k, i] != ANSWERED:
+            asked[k, i] = ASKED if is_evaluated(state, k, seen, label) else 0
+            n += asked[k, i]
         seen += 1 if label >= 0 else 0
     return n
-
-
-@kernel
-def mark_answered(votes, k, first, end):
-    """Record that member k was evaluated on the marked rows."""
-    for i in range(first, end):
-        votes.answered[k, i] += votes.query.asked[i]
-        votes.query.asked[i] = 0
 
 
 @kernel
@@ -129,7 +121,6 @@ def evaluate_models(state, votes, first):
             continue
         query.member, query.first, query.end = k, first, end
         call_pointer(model.run, (model.state, address_of(query)))
-        mark_answered(votes, k, first, end)
     return end
 
 
@@ -226,8 +217,8 @@ def begin_row(state, votes, row, learner, label):
     for j in range(row.size):
         is_same = is_same and (query.values[j] == row[j] or (math.isnan(query.values[j]) and math.isnan(row[j])))
         query.values[j] = row[j]
-    for k in range(0 if is_same else votes.answered.shape[0]):
-        votes.answered[k, 0] = 0
+    for k in range(0 if is_same else query.asked.shape[0]):
+        query.asked[k, 0] = 0
     for c in range(learner.size):
         query.proba[0, 0, c] = learner[c]
     votes.labels[0] = label
@@ -270,7 +261,6 @@ ENTRY_POINTS = {
     "begin_row": EntryPoint(begin_row, (_STATE, _VOTES, NUMBERS, NUMBERS, INTEGER)),
     "vote_on_row": EntryPoint(vote_on_row, (_STATE, _VOTES)),
     "mark_rows": EntryPoint(mark_rows, (_STATE, _VOTES, INTEGER, INTEGER, INTEGER)),
-    "mark_answered": EntryPoint(mark_answered, (_VOTES, INTEGER, INTEGER, INTEGER)),
     "evaluate_models": EntryPoint(evaluate_models, (_STATE, _VOTES, INTEGER)),
     "vote_on_rows": EntryPoint(vote_on_rows, (_STATE, _VOTES, INTEGER, INTEGER)),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -296,8 +297,8 @@ class WindowMemory:
 
     def held(self) -> Callable[[], WindowRows]:
         """Return a function that copies the current events in order of arrival."""
-        n, chunks = self._trim(), list(self._chunks)
-        return lambda: _latest(chunks, n)
+        n = self._trim()  # drops chunks
+        return partial(_latest, list(self._chunks), n)
 
     def snapshot(self) -> WindowRows:
         """Return a copy of the events, in order of arrival."""
@@ -305,10 +306,7 @@ class WindowMemory:
 
     def latest(self, n: int) -> WindowRows:
         """Return a copy of the latest n events, or of all if there are fewer."""
-        n, chunks = min(n, self._trim()), list(self._chunks)
-        while sum(map(len, chunks[1:])) >= n > 0:
-            chunks.pop(0)
-        return _latest(chunks, n)
+        return _latest(self._chunks, min(n, self._trim()))
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -342,11 +340,13 @@ class WindowMemory:
 
 
 def _latest(chunks: Sequence[WindowRows], n: int) -> WindowRows:
-    """Return a copy of the latest n events; the first of them is in the first chunk."""
-    if not n:
-        return joined([])
-    first = sum(map(len, chunks)) - n
-    return joined([chunks[0].part(first, len(chunks[0])), *chunks[1:]])
+    """Return a copy of the latest n events."""
+    parts: list[WindowRows] = []
+    for chunk in reversed(chunks):
+        if n > 0:
+            parts.insert(0, chunk.part(max(len(chunk) - n, 0), len(chunk)))
+        n -= len(chunk)
+    return joined(parts)
 
 
 def _described(settings: Window) -> dict[str, Any]:

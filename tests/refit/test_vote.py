@@ -30,8 +30,8 @@ def vote(state: State, answers: Floats, labels: NDArray[np.int64]) -> tuple[NDAr
     n = len(labels)
     codes, proba = np.zeros(n, np.int64), np.zeros((n, CLASSES))
     votes = State(kernels.VOTES, parts={"query": State(QUERY)})
-    votes.parts["query"].bind(asked=np.zeros(n, np.int64), proba=answers)
-    votes.bind(labels=labels, answered=np.zeros((PLACES, n), np.int64), codes=codes, proba=proba)
+    votes.parts["query"].bind(asked=np.zeros((PLACES, n), np.int64), proba=answers)
+    votes.bind(labels=labels, codes=codes, proba=proba)
     votes.bind(models=np.zeros(PLACES, kernels.MODEL))
     first = 0
     while first < n:
