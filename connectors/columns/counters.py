@@ -165,8 +165,6 @@ def is_index(cells: Sequence[str]) -> bool:
     """Return whether a column of texts is a row index.
 
     Its cells are integers that ascend, or at least 50 integers without duplicates, as in shuffled or sampled rows.
-
-    The second case covers shuffled and sampled rows.
     """
     if not all(cell.isascii() and cell.isdigit() for cell in cells):
         return False

@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a nu
 _NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # in shell syntax
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 # A column with fewer distinct numbers may contain codes.
-_FEWEST_DIFFERENT = 10
+FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
 _PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
 # A number with an affix such as a unit. Letters before the number make it an identifier.
@@ -81,66 +81,12 @@ class NumberFormat:
             return True
         return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
 
-    def expression(self, cells: Sequence[str]) -> str:
-        """Return a Python expression that converts cells x to floats.
-
-        Returns an empty text if the conversion takes more than replacing characters.
-
-        Examples
-        --------
-        >>> NumberFormat(",", ".").expression(["1.234,5"]), NumberFormat(".", " ").expression(["1 234 %"])
-        ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
-        """
-        steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
-        is_spaced = self.thousands == " "
-        steps += [(mark, "") for mark in self.thousands if not is_spaced and any(mark in cell for cell in cells)]
-        steps += [(self.decimal, ".")] if self.decimal != "." else []
-        for cell in cells:
-            text = functools.reduce(lambda text, step: text.replace(*step), steps, cell)
-            try:
-                if float("".join(text.split()) if is_spaced else text) != float(self.plain(cell)):
-                    return ""
-            except ValueError:
-                return ""
-        text = "x" + "".join(f".replace({old!r}, {new!r})" for old, new in steps)
-        return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"
-
     def options(self, name: str) -> str:
         """Return the command-line options that declare this format for a column."""
         if not self.thousands and self.decimal == ".":
             return f"--types {name}:number"
         thousands = f" --set thousands={_NAMES[self.thousands]}" if self.thousands else ""
         return f"--set decimal={self.decimal}{thousands}"
-
-
-def are_numbers(cells: Sequence[str]) -> bool:
-    """Return whether all texts are numbers in one format, other than integer codes."""
-    if not cells or are_addresses(cells):
-        return False
-    if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
-        return False
-    return any(all(map(each.reads, cells)) for each in NUMBER_FORMATS)
-
-
-def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
-    """Return a Python expression and command-line options for each meaning of texts.
-
-    The expressions convert a text `x` to a float.
-
-    Parameters
-    ----------
-    name
-        The column.
-    cells
-        Texts of the column.
-
-    Examples
-    --------
-    >>> conversions("a", ["0,35", "2,5"])
-    {"float(x.replace(',', '.'))": '--set decimal=,'}
-    """
-    found = readings(cells, NUMBER_FORMATS)
-    return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
 
 
 def _signed(cell: str) -> str:
@@ -242,7 +188,7 @@ def look_alike(cells: Sequence[str]) -> bool:
     not look like numbers.
     """
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
-    are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
+    are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= FEWEST_DIFFERENT
     return are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE and not are_addresses(cells)
 
 

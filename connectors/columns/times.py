@@ -35,7 +35,7 @@ Other units scale this range.
 
 # Largest step, as a factor, in a column that counts from an origin other than 1970.
 _GROWTH = 100
-_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 logger = logging.getLogger("connectors")
 
@@ -110,14 +110,11 @@ class Times:
                 return
         units = [unit for unit, _ in votes.most_common(2)]
         examples = [next(number for number in numbers if time_unit_of(number) == unit) for unit in units]
-        some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
+        some = " and ".join(f"{UNIT_NAMES[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
-        raise ConnectorError(
-            f"{source}: times in {name!r} seem to have several units, {some}{others}: set time_unit= to one of "
-            f"{', '.join(TIME_UNITS)}, or correct the file",
-            option="time_unit",
-            column=name,
-        )
+        what = f"times in {name!r} seem to have several units, {some}{others}"
+        way = f"set time_unit= to one of {', '.join(TIME_UNITS)}, or correct the file"
+        raise ConnectorError(f"{source}: {what}: {way}", option="time_unit", column=name)
 
     def _format(self, name: str) -> str | None:
         """Return the format of a column, None for the default formats."""
@@ -248,7 +245,7 @@ class Times:
             moment = datetime.fromtimestamp(abs(number) / TIME_UNITS[guess], UTC)
             is_one = "" if number < 0 else f" ({number} is {moment:%Y-%m-%d %H:%M:%S} UTC)"
             logger.info("times in %r are read as %s since 1970%s; time_unit= changes this",
-                        name, _WORDS[guess], is_one)  # fmt: skip
+                        name, UNIT_NAMES[guess], is_one)  # fmt: skip
         else:
             logger.warning("times in %r, such as %s, have no clear unit and are read as milliseconds; "
                            "time_unit= changes this", name, number)  # fmt: skip
@@ -273,10 +270,8 @@ class SingleTimes(Times):
             raise _RefusedError(fault)
         unit = time_unit_of(number)
         if unit is None and number:
-            raise _RefusedError(
-                f"the unit of the time {number} in '{name}' is ambiguous: set time_unit= to one of "
-                f"{', '.join(TIME_UNITS)}"
-            )
+            way = f"set time_unit= to one of {', '.join(TIME_UNITS)}"
+            raise _RefusedError(f"the unit of the time {number} in '{name}' is ambiguous: {way}")
         return unit or "ms"
 
 
@@ -310,38 +305,6 @@ def scaled(number: Any, unit: str) -> Any:
     return number if size == 1 else (number + size // 2) // size
 
 
-def seconds_of(time: Any) -> float:
-    """Convert a number of seconds or a datetime to seconds since 1970.
-
-    A datetime without a time zone is UTC.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the value is neither, or is a number in another unit.
-
-    Examples
-    --------
-    >>> seconds_of(12), seconds_of(datetime(1970, 1, 2))
-    (12.0, 86400.0)
-    """
-    if isinstance(time, np.datetime64):
-        time = math.nan if np.isnat(time) else time.astype("datetime64[us]").item()
-    if isinstance(time, datetime) and time == time:  # NaT of pandas differs from itself
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    try:
-        number = math.nan if isinstance(time, datetime) else float(time)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
-    unit = time_unit_of(number) if math.isfinite(number) else None
-    if unit not in (None, "s"):
-        raise ValueError(
-            f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(unit)]}: "
-            f"divide it by {TIME_UNITS[str(unit)]}"
-        )
-    return number
-
-
 def is_spelled_out(text: str) -> bool:
     """Return whether a text is a time and not a number.
 
@@ -367,17 +330,14 @@ def _date_in_digits(name: str, number: float) -> str | None:
     form = form_of_date(number)
     if form is None:
         return None
-    return (
-        f"the time {number:.0f} in '{name}' may be a date or a number: set time_format={form}, or "
-        f"time_unit= one of {', '.join(TIME_UNITS)}"
-    )
+    way = f"set time_format={form}, or time_unit= one of {', '.join(TIME_UNITS)}"
+    return f"the time {number:.0f} in '{name}' may be a date or a number: {way}"
 
 
 def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
-    before = f"those before are in {_WORDS[own]}" if own else "those before are far smaller numbers"
-    return (
-        f"the time {number} in '{name}' seems to be in {_WORDS[unit]}, but {before}; time_unit= reads all in one unit"
-    )
+    before = f"those before are in {UNIT_NAMES[own]}" if own else "those before are far smaller numbers"
+    what = f"the time {number} in '{name}' seems to be in {UNIT_NAMES[unit]}, but {before}"
+    return f"{what}; time_unit= reads all in one unit"
 
 
 def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.strings import StringColumn
-from connectors.columns.times import scaled, seconds_of
+from connectors.columns.times import scaled
+from streamsvm.features.values import seconds_of
 from streamsvm.models.archive import encode_label
 
 LATEST = 1 << 62  # milliseconds

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from connectors.columns.cells import is_missing, shown
-from connectors.columns.number_formats import are_numbers, conversions
+from connectors.columns.number_formats import (
+    FEWEST_DIFFERENT,
+    NUMBER_FORMATS,
+    NumberFormat,
+    are_addresses,
+    readings,
+    unit_of,
+)
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
 from connectors.notices import Notice, Notices
@@ -202,7 +210,7 @@ def conversion(text: str) -> str:
 
     There are several if the string is ambiguous.
     """
-    return " or ".join(conversions("", [text])) or "float(x)"
+    return " or ".join(_conversions("", [text])) or "float(x)"
 
 
 def _remedy_of_numbers(strings: Iterable[str]) -> str:
@@ -211,9 +219,9 @@ def _remedy_of_numbers(strings: Iterable[str]) -> str:
     The placeholder {name} stands for the feature name.
     """
     texts = [string for string in strings if not is_missing(string)]
-    if not are_numbers(texts):
+    if not _are_numbers(texts):
         return ""
-    ways = conversions("{name}", texts) or {"a function that reads them": "--types {name}:number"}
+    ways = _conversions("{name}", texts) or {"a function that reads them": "--types {name}:number"}
     return " or ".join(f"{way} ({options})" for way, options in ways.items())
 
 
@@ -234,3 +242,58 @@ def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
     option = shlex.quote(str(name))
     text = form.format(name=name, option=option, remedy=remedy.replace("{name}", option))  # may contain other braces
     return Notice(text, form + remedy, name)
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    """Return whether all texts are numbers in one format, other than integer codes."""
+    if not cells or are_addresses(cells):
+        return False
+    if len({*cells}) < FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
+        return False
+    return any(all(map(each.reads, cells)) for each in NUMBER_FORMATS)
+
+
+def _conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
+    """Return a Python expression and command-line options for each meaning of texts.
+
+    The expressions convert a text `x` to a float.
+
+    Parameters
+    ----------
+    name
+        The column.
+    cells
+        Texts of the column.
+
+    Examples
+    --------
+    >>> _conversions("a", ["0,35", "2,5"])
+    {"float(x.replace(',', '.'))": '--set decimal=,'}
+    """
+    found = readings(cells, NUMBER_FORMATS)
+    return {expression: each.options(name) for each in found if (expression := _expression(each, cells))}
+
+
+def _expression(number_format: NumberFormat, cells: Sequence[str]) -> str:
+    """Return a Python expression that converts cells x to floats.
+
+    Returns an empty text if the conversion takes more than replacing characters.
+
+    Examples
+    --------
+    >>> _expression(NumberFormat(",", "."), ["1.234,5"]), _expression(NumberFormat(".", " "), ["1 234 %"])
+    ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
+    """
+    steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
+    is_spaced = number_format.thousands == " "
+    steps += [(mark, "") for mark in number_format.thousands if not is_spaced and any(mark in cell for cell in cells)]
+    steps += [(number_format.decimal, ".")] if number_format.decimal != "." else []
+    for cell in cells:
+        text = functools.reduce(lambda text, step: text.replace(*step), steps, cell)
+        try:
+            if float("".join(text.split()) if is_spaced else text) != float(number_format.plain(cell)):
+                return ""
+        except ValueError:
+            return ""
+    text = "x" + "".join(f".replace({old!r}, {new!r})" for old, new in steps)
+    return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"

@@ -1,4 +1,4 @@
-"""Feature values: numbers, strings, datetimes or missing, and their validation.
+"""Feature values (numbers, strings, datetimes or missing) and event times.
 
 Datetimes are encoded as hour of the day and weekday. Time columns of streams use the same encoding.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Hashable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.roles import TIME_UNITS
 from connectors.columns.time_texts import milliseconds_of, time_features, time_names, time_row
+from connectors.columns.times import UNIT_NAMES, time_unit_of
 from connectors.events import SparseRows
 from connectors.notices import Notice
 from streamsvm.features.rows import BadRows, Floats
@@ -69,6 +71,38 @@ def _milliseconds(value: Any) -> int:
     if isinstance(value, np.datetime64):
         return (int(value.astype("datetime64[us]").astype(np.int64)) + 500) // 1000
     return milliseconds_of(value if isinstance(value, datetime) else datetime(value.year, value.month, value.day))
+
+
+def seconds_of(time: Any) -> float:
+    """Convert a number of seconds or a datetime to seconds since 1970.
+
+    A datetime without a time zone is UTC.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the value is neither, or is a number in another unit.
+
+    Examples
+    --------
+    >>> seconds_of(12), seconds_of(datetime(1970, 1, 2))
+    (12.0, 86400.0)
+    """
+    if isinstance(time, np.datetime64):
+        time = math.nan if np.isnat(time) else time.astype("datetime64[us]").item()
+    if isinstance(time, datetime) and time == time:  # NaT of pandas differs from itself
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = math.nan if isinstance(time, datetime) else float(time)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
+    unit = time_unit_of(number) if math.isfinite(number) else None
+    if unit not in (None, "s"):
+        raise ValueError(
+            f"an event time must be a number of seconds, got {time!r}, which seems to be in {UNIT_NAMES[str(unit)]}: "
+            f"divide it by {TIME_UNITS[str(unit)]}"
+        )
+    return number
 
 
 # float() converts these types, but they are strings or have a unit.

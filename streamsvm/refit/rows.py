@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns.times import LATEST_S, seconds_of
+from connectors.columns.times import LATEST_S
 from streamsvm.decide.changes import Spread
 from streamsvm.features.rows import Floats, Ints
+from streamsvm.features.values import seconds_of
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.row_methods import Events, Late, RowMethods
