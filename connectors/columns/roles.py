@@ -71,10 +71,9 @@ class Roles:
         """Raise ConnectorError for roles of unknown columns, or for too many columns."""
         known = list(columns)
         if len(known) > MOST_COLUMNS:
+            what = f"has {len(known):,} columns, and a table may have {MOST_COLUMNS:,}"
             raise ConnectorError(
-                f"{source}: has {len(known):,} columns, and a table may have {MOST_COLUMNS:,}: write rows that are "
-                "mostly zeros as libsvm or JSON lines",
-                "too wide",
+                f"{source}: {what}: write rows that are mostly zeros as libsvm or JSON lines", "too wide"
             )
         roles = [("label", self.label), ("key", self.key), ("time", self.time)]
         roles += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]

@@ -230,10 +230,8 @@ class TextColumns:
             if not any(map(str.strip, cells)):
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
-                self.numbers.notices.say(
-                    f"{source}: column 1 has no name and numbers the rows, like the index of pandas: it is "
-                    "out (--types :number keeps it)"
-                )
+                what = "column 1 has no name and numbers the rows, like the index of pandas: it is out"
+                self.numbers.notices.say(f"{source}: {what} (--types :number keeps it)")
             else:
                 others.append(i + 1)
                 continue
@@ -242,11 +240,9 @@ class TextColumns:
             left_out = ", ".join(map(str, empty))
             self.numbers.notices.say(f"{source}: columns without name and values are dropped: {left_out}")
         if len(others) > 1:
-            raise ConnectorError(
-                f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
-                "or use --ignore '' to leave them out",
-                option="ignore",
-            )
+            what = f"columns {', '.join(map(str, others))} have values, but no name"
+            way = "name them in the header, or use --ignore '' to leave them out"
+            raise ConnectorError(f"{source}: {what}: {way}", option="ignore")
         self._leave_out()
 
     def by_name(self, rows: Sequence[Cells]) -> dict[str, Cells]:

@@ -74,10 +74,8 @@ class PartitionColumns(TextColumns):
             return batch
         features = batch.features
         if isinstance(features, SparseRows):
-            what = (
-                f"{name}: libsvm has no named columns for folders such as {self.keys[0]}=...: set hive_partitioning=no"
-            )
-            raise ConnectorError(what, "value", option="hive_partitioning")
+            what = f"libsvm has no named columns for folders such as {self.keys[0]}=...: set hive_partitioning=no"
+            raise ConnectorError(f"{name}: {what}", "value", option="hive_partitioning")
         tables = features if isinstance(features, list) else [features]
         if clash := next((key for key in self.keys if any(key in table for table in tables)), None):
             what = f"{name}: column {clash!r} is also a folder, {clash}={values[clash]}: set hive_partitioning=no"

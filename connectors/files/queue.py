@@ -65,10 +65,8 @@ class FileQueue:
         names = self._roots
         if self._order is None and len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
             self._order = "name"  # the shell sorts part-10 before part-2
-            self._notices.say(
-                f"{self._name}: the files are read in the order of the numbers in their names; ?order=given keeps the "
-                "order of the arguments"
-            )
+            what = "the files are read in the order of the numbers in their names"
+            self._notices.say(f"{self._name}: {what}; ?order=given keeps the order of the arguments")
 
     def _listed(self) -> list[ListedFile]:
         """Return the files of the format, in reading order."""
@@ -94,9 +92,8 @@ class FileQueue:
     def _check_files(self) -> None:
         """Raise an error if there is nothing to read, or a file cannot be read."""
         if not self.left and not self.follow:
-            raise ConnectorError(
-                f"{self._name}: no files: the directory is empty or the glob matches nothing", "missing"
-            )
+            what = "no files: the directory is empty or the glob matches nothing"
+            raise ConnectorError(f"{self._name}: {what}", "missing")
         for file in self.left:
             if "://" not in file.path and not os.access(file.path, os.R_OK):
                 raise ConnectorError(f"{file.name}: cannot be read: permission denied", "denied")

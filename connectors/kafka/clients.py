@@ -73,11 +73,8 @@ def split_address(url: str) -> tuple[str, str]:
     """
     servers, slash, topic = url.removeprefix("kafka://").partition("/")
     if "@" in servers:  # and do not repeat what may be a password
-        raise ConnectorError(
-            "kafka://: remove user and password from the URL; set the options sasl_plain_username and "
-            "sasl_plain_password, best in a file: client=FILE.toml",
-            "address",
-        )
+        way = "set the options sasl_plain_username and sasl_plain_password, best in a file: client=FILE.toml"
+        raise ConnectorError(f"kafka://: remove user and password from the URL; {way}", "address")
     if not servers or not slash or not topic or "/" in topic:
         raise ConnectorError(f"{url}: must read kafka://HOST:PORT,HOST:PORT/TOPIC", "address")
     return servers, topic
@@ -123,9 +120,7 @@ def client_file(name: str, path: str | None) -> dict[str, Any]:
     path
         Path of the file.
     """
-    found = _toml(name, path)
-    found.pop(_REGISTRY, None)
-    return found
+    return {key: value for key, value in _toml(name, path).items() if key != _REGISTRY}
 
 
 def registry_options(name: str, path: str | None) -> dict[str, Any]:
@@ -216,11 +211,8 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
         if unknown := unknown_hosts(servers):
             message = f"{name}: {what}: unknown host {' and '.join(unknown)}: check the name"
             raise UnreachableError(message, "unknown host") from error
-        raise UnreachableError(
-            f"{name}: {what}: check that one runs there, and check the port, `security_protocol` and credentials "
-            f"({describe(error)})",
-            "no answer",
-        ) from error
+        way = "check that one runs there, and check the port, `security_protocol` and credentials"
+        raise UnreachableError(f"{name}: {what}: {way} ({describe(error)})", "no answer") from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error
 

@@ -102,23 +102,16 @@ class Offsets:
         for partition, offset in offsets.items():
             begin, end = self.begin[partition], ends[partition]
             if offset > end:
-                raise ConnectorError(
-                    f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: "
-                    "the topic was recreated or lost records; start over with --reset",
-                    "recreated",
-                )
+                what = f"partition {partition} ends at offset {end}, but events up to {offset} were learned"
+                why = "the topic was recreated or lost records; start over with --reset"
+                raise ConnectorError(f"{self.name}: {what}: {why}", "recreated")
             if offset < begin and not self._options.skip_gap:
-                raise ConnectorError(
-                    f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, "
-                    "which come next; set gap=skip to continue with the remaining events, or start over with --reset",
-                    "removed",
-                    option="gap",
-                )
+                what = f"retention has removed the offsets {offset} to {begin - 1} of partition {partition}"
+                way = "set gap=skip to continue with the remaining events, or start over with --reset"
+                raise ConnectorError(f"{self.name}: {what}, which come next; {way}", "removed", option="gap")
             if offset < begin:
-                logger.warning(
-                    *("%s: partition %d: skipping from %d to %d, removed by retention", self.name, partition),
-                    *(offset, begin),
-                )
+                what = "%s: partition %d: skipping from %d to %d, removed by retention"
+                logger.warning(what, self.name, partition, offset, begin)
             self.next[partition] = max(offset, begin)
 
     @property
@@ -206,12 +199,8 @@ class Lag:
 
     def _warn(self, error: Exception) -> None:
         if type(error).__name__ in _NO_RIGHT:
-            logger.warning(
-                "%s: the lag is not published: no permission to READ the group %s (group_id=NAME names another, "
-                "`group_id=` none)",
-                self._name,
-                self._group,
-            )
+            what = "no permission to READ the group %s (group_id=NAME names another, `group_id=` none)"
+            logger.warning(f"%s: the lag is not published: {what}", self._name, self._group)
             self._group = ""
         elif not self._said:
             self._said = True

@@ -47,9 +47,8 @@ class SizeLimits:
         less = {topic: size for topic, size in found.items() if size is not None and size < self.by_topic[topic]}
         # If the query is denied or does not explain the error, halve the size.
         for topic, size in (less or {topic: size // 2 for topic, size in self.by_topic.items()}).items():
-            logger.warning(
-                *("%s: the topic %s takes less than at first: now %d bytes a record", self._brokers.name, topic, size)
-            )
+            what = "%s: the topic %s takes less than at first: now %d bytes a record"
+            logger.warning(what, self._brokers.name, topic, size)
             self.add(topic, size)
 
 

@@ -169,11 +169,9 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
         with _connected(server, tls_context(name, options) if protocol.endswith("SSL") else None) as ask:
             answer = _offer(ask, options.get("sasl_mechanism") or "")
             if answer.error_code == _OTHER_MECHANISM:
-                raise _Refused(
-                    f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes "
-                    f"{', '.join(sorted(answer.mechanisms))}",
-                    "sasl_mechanism",
-                )
+                taken = ", ".join(sorted(answer.mechanisms))
+                what = f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes {taken}"
+                raise _Refused(what, "sasl_mechanism")
             if protocol.startswith("SASL") and _is_checked(options["sasl_mechanism"]):
                 _log_in(ask, options)
     except ssl.SSLCertVerificationError as error:

@@ -98,9 +98,8 @@ class WrittenRows:
                 found = consumer.poll(timeout_ms=500)
                 deadline = time.monotonic() + _MOST_S if found else deadline
                 if time.monotonic() > deadline:
-                    raise UnreachableError(
-                        f"{self._name}: what was written cannot be read: no record for {_MOST_S:g} s"
-                    )
+                    what = f"what was written cannot be read: no record for {_MOST_S:g} s"
+                    raise UnreachableError(f"{self._name}: {what}")
                 for record in (record for records in found.values() for record in records):
                     self._note(record.value)
 
@@ -213,12 +212,9 @@ class KafkaSink(Sink):
         The message omits the values, which may be secrets.
         """
         if differing := sorted(name for name, value in self._given.items() if beside._given.get(name) != value):
-            raise ConnectorError(
-                f"{self.name}: shares the transactions of {beside.name}, so option `{differing[0]}` must be as it is "
-                "there, or be left out here",
-                "differs",
-                option=differing[0],
-            )
+            what = f"so option `{differing[0]}` must be as it is there, or be left out here"
+            message = f"{self.name}: shares the transactions of {beside.name}, {what}"
+            raise ConnectorError(message, "differs", option=differing[0])
 
     def _find_topic(self, brokers: Brokers, source: KafkaSource | None) -> None:
         """Check the topic, its maximum record size and its cluster.
@@ -232,11 +228,9 @@ class KafkaSink(Sink):
         if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first", "no topic")
         if source is not None and source.cluster != cluster:
-            raise ConnectorError(
-                f"{self.name}: is not in the cluster of {source.name}, so no transaction can say how far its events "
-                "were answered; write to a topic there or to a file, or leave out --checkpoint",
-                "cluster",
-            )
+            what = f"is not in the cluster of {source.name}, so no transaction can say how far its events were answered"
+            way = "write to a topic there or to a file, or leave out --checkpoint"
+            raise ConnectorError(f"{self.name}: {what}; {way}", "cluster")
         self._partitions = len(found.partitions)
         self._transactions.limits.add(self.topic, limit)
         self._transactions.exclude[self.topic] = self._exclude

@@ -112,12 +112,9 @@ class KafkaSource(Source):
             if found is None and not self._options.wait_for_topic:
                 with convert_errors(self.name, "topics cannot be listed"):
                     topics = sorted(name for name in client.list_topics() if not name.startswith("__"))
-                raise ConnectorError(
-                    f"{self.name}: there is no topic {self.topic!r} among {', '.join(topics[:20]) or 'none at all'}; "
-                    "create it, or add ?absent=wait to its URL to wait until it is there",
-                    "no topic",
-                    option="absent",
-                )
+                what = f"there is no topic {self.topic!r} among {', '.join(topics[:20]) or 'none at all'}"
+                way = "create it, or add ?absent=wait to its URL to wait until it is there"
+                raise ConnectorError(f"{self.name}: {what}; {way}", "no topic", option="absent")
         if found is None:
             logger.warning("%s: the topic does not exist yet; waiting for it", self.name)
         return found
@@ -173,12 +170,10 @@ class KafkaSource(Source):
             raise ConnectorError(message, "position") from error
         learned = position.get(_ID)
         if learned and self._id and learned != self._id and not self._options.accept_recreated:
-            raise ConnectorError(
-                f"{self._anew(learned, self._id)}; or where its events are those that were learned, as in a topic that "
-                "was restored, set recreated=accept",
-                "recreated",
-                option="recreated",
+            way = (
+                "or where its events are those that were learned, as in a topic that was restored, set recreated=accept"
             )
+            raise ConnectorError(f"{self._anew(learned, self._id)}; {way}", "recreated", option="recreated")
         self._offsets.seek(offsets)
         self._options.values.restore(position)
 
@@ -251,10 +246,8 @@ class KafkaSource(Source):
         if not self._stalled and silence >= DRY_S:
             self._stalled = True
             self.stalls += 1
-            logger.warning(
-                *("%s: no event for %g s, and %s to come: waiting for %s", self.name, DRY_S, behind),
-                self._reader.awaited(),
-            )
+            what = "%s: no event for %g s, and %s to come: waiting for %s"
+            logger.warning(what, self.name, DRY_S, behind, self._reader.awaited())
 
     def _check_topic(self) -> None:
         """Check for new partitions and offsets at regular intervals, even under load."""
@@ -299,10 +292,9 @@ class KafkaSource(Source):
     def _check_exists(self) -> None:
         """Raise ConnectorError if the topic was deleted."""
         if self._brokers.gone([self.topic]) is not None:
+            what = "the topic no longer exists; what was learned is in the checkpoint or the saved model"
             raise ConnectorError(
-                f"{self.name}: the topic no longer exists; what was learned is in the checkpoint or the saved model. "
-                "Where the topic is recreated, start over with --reset",
-                "deleted",
+                f"{self.name}: {what}. Where the topic is recreated, start over with --reset", "deleted"
             )
 
     @property

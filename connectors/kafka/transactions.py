@@ -311,10 +311,8 @@ class Transactions:
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             after = "; they are written when the run resumes from its checkpoint" if self.mark.topic is not None else ""
-            raise UnreachableError(
-                f"{self.name}: no broker responded, and the run was stopped: results after the last commit are not "
-                f"written{after}"
-            )
+            what = "no broker responded, and the run was stopped: results after the last commit are not written"
+            raise UnreachableError(f"{self.name}: {what}{after}")
 
     def close(self) -> None:
         """Discard uncommitted rows and close the producer after the last sink."""

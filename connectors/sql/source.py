@@ -116,9 +116,8 @@ class SqlSource(RowSource):
         self._url = url
         table, query = options.text("table"), options.text("query")
         if (table is None) == (query is None):
-            raise OptionError(
-                without_user(url), "table", "is needed, or `query`: ?table=NAME or ?query=SELECT...", "needs"
-            )
+            what = "is needed, or `query`: ?table=NAME or ?query=SELECT..."
+            raise OptionError(without_user(url), "table", what, "needs")
         self._base = self._names(split_table(table), ".") if table else f"({str(query).strip().rstrip(';')}\n) AS q"
         self.name = f"{without_user(url)}?table={table}" if table is not None else f"{without_user(url)}?query=..."
         self._cursor = options.names("cursor")

@@ -40,11 +40,8 @@ def codec_of(source: str, name: str) -> str | None:
     except (LookupError, UnicodeError, ValueError):
         is_known = False
     if not is_known:
-        raise ConnectorError(
-            f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16",
-            "value",
-            option="encoding",
-        ) from None
+        what = f"unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16"
+        raise ConnectorError(f"{source}: {what}", "value", option="encoding") from None
     return None if codec.name.startswith("utf-8") else codec.name
 
 

@@ -61,11 +61,8 @@ class JsonFormat(TextFormat):
             if len(lines) == 1 and not last:
                 return None
             if _FIELD.match("".join(lines[1:2])):
-                raise ConnectorError(
-                    f"{self._source}: an object continues in line 2, but each must be on one line (or in an array of "
-                    f"objects): convert the file: jq -c . {self._source}",
-                    "spread",
-                )
+                what = "an object continues in line 2, but each must be on one line (or in an array of objects)"
+                raise ConnectorError(f"{self._source}: {what}: convert the file: jq -c . {self._source}", "spread")
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
@@ -219,10 +216,8 @@ class JsonColumns(TextColumns):
         try:
             Roles(self._roles.label).check(self._source, names)
         except ConnectorError as error:
-            raise ConnectorError(
-                f"{error} (in the first {n:,} events; if it comes later, add ?late_label=yes to the source)",
-                **vars(error),
-            ) from None
+            where = f"in the first {n:,} events; if it comes later, add ?late_label=yes to the source"
+            raise ConnectorError(f"{error} ({where})", **vars(error)) from None
 
     def read(self, rows: Sequence[Any]) -> Events:
         """Convert objects to events.

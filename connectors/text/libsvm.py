@@ -25,12 +25,8 @@ class LibsvmFormat(TextFormat):
     def __init__(self, options: Options) -> None:
         for key in ("label", "key", "time", "ignore", "types"):
             if options.has(key):
-                raise ConnectorError(
-                    f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label is first "
-                    "in each line; leave it out",
-                    "unknown",
-                    option=key,
-                )
+                what = "libsvm has no named columns, and the label is first in each line; leave it out"
+                raise ConnectorError(f"{options.name}: unknown option `{key}`: {what}", "unknown", option=key)
         super().__init__(options)
         self.columns = LibsvmColumns(Roles(missing=options.texts("missing", MISSING)))
 
