@@ -72,7 +72,7 @@ def check_class_weight(value: Any, largest: float) -> None:
     if isinstance(value, dict):
         for label, weight in value.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0, largest)
-    elif value not in (None, "balanced"):
+    elif value is not None and not (isinstance(value, str) and value == "balanced"):
         raise ParameterError("class_weight", f"must be a dict of weights, 'balanced' or None, got {value!r}")
 
 

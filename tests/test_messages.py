@@ -6,6 +6,7 @@ import re
 import struct
 import sys
 
+import numpy as np
 import pytest
 from river import drift
 
@@ -141,6 +142,7 @@ def without_pyarrow(path: str) -> None:
         (lambda: check_number("l2", "0.1", 0.0), "`l2` must be a number of at least 0, got '0.1'"),
         (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
         (lambda: check_class_weight("even", 1.0), "`class_weight` must be a dict of weights, 'balanced' or None"),
+        (lambda: CPMClassifier(class_weight=np.ones(2)), "`class_weight` must be a dict of weights, 'balanced' or"),
         (
             lambda: CPMClassifier().mutate({"n_faces": 2}),
             "`n_faces` of a CPMClassifier cannot change after it has learned (horizon, l2, max_classes can)",

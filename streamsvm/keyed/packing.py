@@ -186,24 +186,29 @@ class Packer:
         """
         settings, data, counts, packed = sections
         if settings != self._settings:
-            own = enumerate(self._digests.items())
-            differ = [name for i, (name, digest) in own if settings[i * _DIGEST :][:_DIGEST] != digest]
-            if names := [f"`{name}`" for name in differ if name != TABLES]:
-                raise KeyStateError(
-                    f"the state of a key was written by a model with another {', '.join(names)}: use the settings "
-                    "that the keys started with, or start over",
-                    "settings",
-                )
-            raise KeyStateError(
-                "the state of a key was written by another version of streamsvm: use that version, or start over",
-                "version",
-            )
+            self._check_settings(settings)
         try:
             model = self._load(self._schema(data), packed, counts)
             model.learner.check_buffer()
         except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
         return model
+
+    def _check_settings(self, settings: bytes) -> None:
+        """Raise an error unless a state has these settings, in any order."""
+        found = {settings[at : at + _DIGEST] for at in range(0, len(settings), _DIGEST)}
+        differ = [name for name, digest in self._digests.items() if digest not in found]
+        if "class" not in differ and (TABLES in differ or len(settings) != len(self._settings)):
+            raise KeyStateError(
+                "the state of a key was written by another version of streamsvm: use that version, or start over",
+                "version",
+            )
+        if names := [f"`{name}`" for name in differ if name != TABLES]:
+            raise KeyStateError(
+                f"the state of a key was written by a model with another {', '.join(names)}: use the settings "
+                "that the keys started with, or start over",
+                "settings",
+            )
 
     def pack(self, model: KeyModel) -> list[bytes]:
         """Return the sections of a learner's state.

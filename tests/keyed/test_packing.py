@@ -214,9 +214,20 @@ def test_another_model_is_refused_by_name():
 
 def test_a_key_of_another_version_is_refused_as_such(monkeypatch):
     _, _, sections = packed(CPMClassifier())
+    with raises(KeyStateError, reason="version"):  # a parameter is gone
+        Packer(CPMClassifier()).unpack([sections[0] + b"and", *sections[1:]])
     monkeypatch.setattr(packing, "_tables", lambda state: "tables of another version")
-    with raises(KeyStateError, reason="version"):
-        Packer(CPMClassifier()).unpack(sections)
+    for other in (CPMClassifier(), CPMClassifier(n_faces=3)):
+        with raises(KeyStateError, reason="version"):
+            Packer(other).unpack(sections)
+
+
+def test_the_order_of_parameters_does_not_matter():
+    """A version may change the order of a signature alone."""
+    packer, _, (settings, *rest) = packed(CPMClassifier())
+    digests = [settings[at : at + 3] for at in range(0, len(settings), 3)]
+    again = packer.unpack([b"".join(reversed(digests)), *rest])
+    assert packer.pack(again) == [settings, *rest]
 
 
 @pytest.mark.parametrize("model", [RefitClassifier(CPMClassifier()), DecidingClassifier(CPMClassifier()), object()])
