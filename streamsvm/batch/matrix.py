@@ -104,10 +104,7 @@ class SparseMatrix:
     """Rows in a CSR matrix, with the methods of `DenseMatrix`."""
 
     def __init__(self, X: Any) -> None:
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        self.X = X
+        self.X = X = canonical(X)
         self.shape: tuple[int, int] = X.shape
 
     def scores(self, weights: Floats, out: Floats) -> Floats:
@@ -280,9 +277,7 @@ def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:
     """Yield views of blocks of rows."""
     n, d = X.shape
     if scipy.sparse.issparse(X):
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        X = canonical(X)
         filled = X.nnz / max(1, n)
     else:
         filled = d
@@ -297,13 +292,23 @@ def slice_of(X: Any, part: slice) -> Any:
     if not scipy.sparse.issparse(X):
         return X[part]
     first, last = X.indptr[part.start], X.indptr[part.stop]
-    view = scipy.sparse.csr_matrix(
-        (X.data[first:last], X.indices[first:last], X.indptr[part.start : part.stop + 1] - first),
-        shape=(part.stop - part.start, X.shape[1]),
-        copy=False,
-    )
-    view.has_canonical_format = True
-    return view
+    starts, shape = X.indptr[part.start : part.stop + 1] - first, (part.stop - part.start, X.shape[1])
+    return canonical_of(X.data[first:last], X.indices[first:last], starts, shape)
+
+
+def canonical(X: Any) -> Any:
+    """Return a CSR matrix with sorted columns and no duplicates, as a copy if needed."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def canonical_of(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
+    """Return a CSR matrix of arrays in canonical order, without a copy."""
+    X = scipy.sparse.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+    X.has_canonical_format = True
+    return X
 
 
 def stack(parts: list[Any], d: int) -> Any:

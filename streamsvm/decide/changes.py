@@ -266,6 +266,6 @@ def has_moved(old: float, new: float, least: float) -> bool:
 
 
 def _parts(relevance: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Share of each feature in the total relevance."""
+    """Return the share of each feature in the total relevance."""
     total = sum(relevance.values())
     return {name: value / total for name, value in relevance.items()} if total > 0.0 else {}

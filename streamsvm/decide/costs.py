@@ -176,9 +176,9 @@ class Costs:
         return self._least(proba, before, matrix), weights
 
     def _counts_before(self, taken: Ints, k: int) -> Ints:
-        """Number of events of each of k classes before each row.
+        """Return the number of events of each of k classes before each row.
 
-        Shape (n, k), or (1, k) if the decisions on all rows use the same counts.
+        The result has shape (n, k), or (1, k) if the decisions on all rows use the same counts.
         """
         if not self._is_balanced and self._n_seen >= k:
             return self._counts[None, :k].copy()
@@ -189,7 +189,7 @@ class Costs:
         return came.cumsum(axis=0)[:-1]
 
     def _least(self, proba: Floats, counts: Ints, matrix: Floats) -> Ints:
-        """Decision of minimum expected cost for each row."""
+        """Return the decision of minimum expected cost for each row."""
         n, k = proba.shape
         if k == 0:
             return np.full(n, ABSTAINS)
@@ -310,7 +310,7 @@ def without_frame(cost: Any) -> Any:
 
 
 def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
-    """Costs by true label and decision."""
+    """Return the costs by true label and decision."""
     if cost is None:
         return {}
     cost = without_frame(cost)

@@ -129,7 +129,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
             return None if decision == ABSTAINS else self._labels[decision]
 
     def _decide_one(self, x: dict[Any, Any], **kwargs: Any) -> int:
-        """Number of the label of minimum expected cost, or ABSTAINS."""
+        """Return the number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
         if not shares.keys() <= self._codes.keys():
             self.add_labels(shares)
@@ -281,7 +281,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         return with_results(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
-        """Numbers of the labels, -1 for unknown labels."""
+        """Return the numbers of labels, -1 for unknown ones."""
         return np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
 
     @locked
@@ -322,7 +322,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         return wide
 
     def _answers(self, decisions: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels of the decisions; index -1 is None."""
+        """Return the labels of decisions, None for -1."""
         return np.fromiter((*self._codes, None), object, len(self._codes) + 1)[decisions]
 
     def add_labels(self, labels: Iterable[Any]) -> None:

@@ -26,7 +26,7 @@ class PredictsSets:
 
     @abstractmethod
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of each label."""
+        """Return the probability of each label."""
 
     @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
@@ -53,7 +53,7 @@ class PredictsSets:
         return None if coverage is None else self.label_sets(coverage, by_class).key
 
     def _on_new_sets(self) -> None:
-        """Called after the first use of a coverage."""
+        """Handle the first use of a coverage."""
 
     @locked
     def predict_set_one(

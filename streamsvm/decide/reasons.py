@@ -1,9 +1,8 @@
 """Explanations: the contribution of each feature to the log-odds of a label.
 
-The log-odds compare the label with the most probable other one.
-
-The contributions are Shapley values of the log-odds, where a feature that is left out is missing. They add up to the
-difference between the log-odds of the event and of an event without features. With few features, all subsets are
+The log-odds compare the label with the most probable other one. The contributions are their Shapley values, where a
+feature that is left out is missing. They add up to the difference between the log-odds of the event and of an event
+without features. With few features, all subsets are
 evaluated and the values are exact. With more features, permutations are drawn, each together with its reverse. About
 90 % of the values are then within two standard errors. For additive models, such as linear ones, any permutation gives
 the exact values.
@@ -160,9 +159,8 @@ def _all_coalitions(n: int) -> tuple[Masks, Floats]:
 def _permutations(n: int, n_pairs: int) -> tuple[Masks, NDArray[np.int64]]:
     """Return coalitions along permutations, and the rank of each player.
 
-    The reverse of a permutation follows it.
-
-    The first coalition is empty and the last one has all players; both belong to all permutations.
+    Each permutation is followed by its reverse. The first coalition is empty and the last one has all players; both
+    belong to all permutations.
     """
     rng = np.random.default_rng(0)  # explanations of equal events are equal
     drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
@@ -290,8 +288,8 @@ class Explains:
 
         The log-odds are of a label, by default the predicted one, against the most probable other label. The
         contributions are Shapley values; see `streamsvm.decide.reasons` for when they are exact. The model does not
-        change. Noise of labels and, in a `StreamSVMClassifier`, label autocorrelation are no effects of the features:
-        the log-odds are without them.
+        change. The log-odds exclude label noise and, in a `StreamSVMClassifier`, label autocorrelation, because these
+        are not effects of features.
 
         Parameters
         ----------

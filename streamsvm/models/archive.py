@@ -113,21 +113,21 @@ def decode_labels(values: Any) -> list[Any]:
 
 
 def whole(value: Any, low: int = 0, high: int = 1 << 62) -> int:
-    """Check a whole number of an archive."""
+    """Return a whole number of an archive; refuse other values."""
     if type(value) is not int or not low <= value <= high:
         raise ArchiveError(f"{value!r} is not a whole number from {low} to {high}")
     return value
 
 
 def real(value: Any, low: float = 0.0, high: float = 1e300) -> float:
-    """Check a number of an archive."""
+    """Return a number of an archive; refuse other values."""
     if type(value) not in (int, float) or not low <= value <= high:
         raise ArchiveError(f"{value!r} is not a number from {low:g} to {high:g}")
     return float(value)
 
 
 def reals(array: NDArray[Any], n_dimensions: int) -> NDArray[np.float64]:
-    """Check an array of numbers of an archive; NaN means unknown."""
+    """Return a copy of an array of an archive; refuse invalid values except NaN."""
     if array.dtype != np.float64 or array.ndim != n_dimensions or ((array < 0.0) | (array > 1e300)).any():
         raise ArchiveError(f"numbers of shape {array.shape} and type {array.dtype}, or not from 0 to 1e+300")
     return array.copy()
@@ -152,9 +152,9 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     Raises
     ------
     TypeError
-        For an array of objects, or a header that is not JSON.
+        If an array contains objects, or the header is not JSON.
     OSError
-        Where writing fails; the old file is then unchanged.
+        If writing fails; the old file is unchanged.
     """
     check_link(os.fspath(path))
     path = Path(path).resolve()
@@ -198,7 +198,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises
     ------
     OSError
-        Where writing fails.
+        If writing fails.
     """
     check_link(os.fspath(path))
     path = Path(path).resolve()
@@ -240,7 +240,7 @@ def clear_halfway(path: Path) -> None:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """Open a new file and lock it, where the file system has locks."""
+    """Open a new file and lock it, if the file system has locks."""
     while True:
         file = path.open("wb")
         with contextlib.suppress(OSError):
@@ -251,7 +251,7 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins like a saved model, complete or not."""
+    """Return whether a file begins like a saved model, complete or not."""
     try:
         with open(path, "rb", opener=_open) as file:
             header, _, _ = _read_head(path, file)
@@ -275,9 +275,9 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     Raises
     ------
     ArchiveError
-        For a damaged or foreign file, or one of another version.
+        If the file is damaged, or of another format or version.
     FileNotFoundError, PermissionError
-        For a file that is missing or not readable.
+        If the file does not exist or is not readable.
     """
     arrays: dict[str, NDArray[Any]] = {}
     try:

@@ -28,10 +28,21 @@ class Model:
 
     @abstractmethod
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scores of every class."""
+        """Compute the score of each class for raw rows.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            The scores.
+        """
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """Predict the label of every raw row.
+        """Predict the labels of raw rows.
 
         Parameters
         ----------
@@ -50,7 +61,7 @@ class SavedModel(Archived, Model):
     scaler: Scaler
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Header and arrays of an archive."""
+        """Return the header and the arrays of an archive."""
         header, arrays = self.scaler.state()
         header |= {"class": type(self).__name__, "classes": [encode_label(label) for label in self.classes]}
         header |= {name: getattr(self, name).hex() for name in self._numbers}
@@ -123,13 +134,6 @@ class Polytopes(Model):
         return replace(self, faces=self.faces * ratio, biases=biases, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute the score of every class, shape (n, n_classes), for raw rows.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
         scores = np.einsum("nd,ckd->nck", self.scaler(X), self.faces) + self.biases
         return np.asarray(scores.max(axis=2))
 
@@ -210,13 +214,6 @@ class KernelExpansion(SavedModel):
         return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute the score of every class, shape (n, n_classes), for raw rows.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
         step = max(1, _LARGEST_BLOCK // max(1, len(self.vectors)))
         out = np.empty((len(X), len(self.classes)))
         for first in range(0, len(X), step):
@@ -225,7 +222,7 @@ class KernelExpansion(SavedModel):
         return out
 
     def _values(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Kernel values of scaled rows with the vectors."""
+        """Return the kernel values of scaled rows and the vectors."""
         root = np.sqrt(self.relevance)
         rows, vectors = rows * root, self.vectors * root
         square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * (rows @ vectors.T)
@@ -275,13 +272,6 @@ class LinearModel(SavedModel):
             raise ValueError("coef and intercept must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute the score of every class, shape (n, n_classes), for raw rows.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
         return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)
 
     def polytopes(self) -> Polytopes:
@@ -341,31 +331,24 @@ class Trees(Archived, Model):
         n, (n_trees,) = len(self.left), self.roots.shape
         nodes = (self.feature, self.left, self.right, self.missing, self.threshold, self.value)
         if any(array.shape != (n,) for array in nodes) or self.outputs.shape != (n_trees,):
-            raise ValueError("nodes, or trees, are described by arrays of several lengths")
+            raise ValueError("the arrays of nodes, or of trees, differ in length")
         inner = np.flatnonzero(self.left >= 0)
         left, right, missing = (array[inner] for array in (self.left, self.right, self.missing))
         if not ((left > inner) & (right > inner) & (left < n) & (right < n)).all():
-            raise ValueError("the nodes of a tree must follow one another")
+            raise ValueError("the children of a node must have larger numbers than the node")
         if not ((missing == left) | (missing == right)).all():
-            raise ValueError("where a value is missing a row goes on to one of the two nodes that follow")
+            raise ValueError("the node for missing values must be one of the two children")
         named = ((self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns))
         if not all(((array >= 0) & (array < n_most)).all() for array, n_most in named):
-            raise ValueError("trees name nodes, classes or columns that are not there")
+            raise ValueError("a tree refers to a node, class or column that does not exist")
         if len(met := np.concatenate([self.roots, left, right])) > len(np.unique(met)):
-            raise ValueError("there must be one way to each node")
+            raise ValueError("a node must not have several parents")
         if self.start.shape != (len(self.classes),) or np.isnan(self.threshold).any():
-            raise ValueError("scores must begin with a number for each class, and no threshold may be NaN")
+            raise ValueError("there must be an initial score for each class, and no threshold may be NaN")
         if not (np.isfinite(self.start).all() and np.isfinite(self.value).all()):
             raise ValueError("scores must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute the score of every class, shape (n, n_classes), for raw rows.
-
-        Parameters
-        ----------
-        X
-            Raw rows, float64, shape (n, d), NaN where missing.
-        """
         scores, rows = np.tile(self.start, (len(X), 1)), np.arange(len(X))
         for root, output in zip(self.roots, self.outputs, strict=True):
             at = np.full(len(X), root)
@@ -377,7 +360,7 @@ class Trees(Archived, Model):
         return scores
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Header and arrays of an archive."""
+        """Return the header and the arrays of an archive."""
         header = {"class": "Trees", "classes": [encode_label(label) for label in self.classes]}
         return header | {"n_columns": self.n_columns}, {name: getattr(self, name) for name in _ARRAYS}
 

@@ -55,7 +55,7 @@ class Archived:
         Raises
         ------
         ArchiveError
-            For invalid header or arrays.
+            If the header or the arrays are invalid.
         """
         try:
             if header["class"] != cls.__name__:
@@ -84,16 +84,16 @@ class Archived:
         path
             The file; an existing saved model is replaced.
         overwrite
-            Whether to replace any other file too.
+            Whether to replace other files, too.
 
         Raises
         ------
         TypeError
-            For a label, feature name or parameter that cannot be saved, before anything is written.
+            If a label, feature name or parameter cannot be saved; nothing is written then.
         FileExistsError
-            For an existing file that is not a saved model.
+            If the file exists and is not a saved model.
         OSError
-            Where writing fails; the old file stays.
+            If writing fails; the old file is unchanged.
         """
         if not overwrite:
             check_replaced(path)
@@ -107,7 +107,7 @@ class Archived:
         if width is None:
             return
         if type(width) is not int or width < 0:
-            raise ArchiveError(f"arrays of {width!r} columns were learned")
+            raise ArchiveError(f"the number of columns of learned arrays is {width!r}")
         setattr(innermost(self), _WIDTH, width)
 
     def __copy__(self) -> Self:
@@ -126,9 +126,9 @@ class Archived:
         Raises
         ------
         ArchiveError
-            For a damaged or foreign file, one of another class, or of a newer version.
+            If the file is damaged, or of another class, format or version.
         FileNotFoundError
-            Where there is no file.
+            If the file does not exist.
         """
         header, arrays = read_archive(path)
         try:
@@ -179,7 +179,7 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def in_file(path: str | os.PathLike[str], error: ArchiveError) -> ArchiveError:
-    """Return an error of a model as one of its file, with what to do."""
+    """Return the error of a model with the path of its file, and a remedy."""
     hint = "; train the model again, or use the version that saved it" if error.reason == "content" else ""
     return ArchiveError(f"{path}: {error}{hint}", error.reason)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models.archive import check_names, decode_label, encode_label
 
-# Scaled values beyond this fall with the square of the distance, as in the online learners.
+# Scaled values beyond this decrease with the squared distance, as in `features.scaler`.
 FARTHER = 100.0
 _SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
 _WINDOW_ARRAYS = ("windows", "window_lengths")
@@ -23,7 +23,7 @@ _TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
 def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
     """Clip scaled values to [-limit, limit], and shrink far outliers.
 
-    Far outliers shrink with the square of their distance.
+    Beyond FARTHER, the result decreases with the squared distance.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Scaler:
         For scaling by rank, the sorted values of each column; a column without values is scaled as above. A rank r,
         from 0 to 1, becomes (r - 1/2) * sqrt(12).
     mean, spread
-        Statistics of the rows a model was fitted on, where values are not scaled, shape (d,).
+        Statistics of the rows to which a model of unscaled values was fitted, shape (d,).
     """
 
     names: list[Any]
@@ -81,7 +81,7 @@ class Scaler:
 
     @classmethod
     def identity(cls, names: Sequence[Any]) -> Scaler:
-        """Make a scaler that changes no number.
+        """Return a scaler that leaves numbers unchanged.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Scaler:
         return np.where(np.isnan(X), 0.0, scaled)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Header and arrays of an archive."""
+        """Return the header and the arrays of an archive."""
         arrays = {name: getattr(self, name) for name in _SCALER_ARRAYS}
         if self.windows is not None:
             arrays["windows"] = np.concatenate([*self.windows, np.empty(0)])
@@ -118,12 +118,12 @@ class Scaler:
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> Scaler:
-        """Make a scaler from an archive, which may also hold other arrays.
+        """Restore a scaler from an archive, which may contain other arrays.
 
         Parameters
         ----------
         header, arrays
-            What `state` returned, with more.
+            The result of `state`, and further entries.
         own
             Names of the other arrays.
 
@@ -146,7 +146,7 @@ class Scaler:
             if arrays[name].shape != (len(names),) or not np.isfinite(arrays[name]).all():
                 raise ValueError(f"array {name!r} does not hold a finite number for each of {len(names)} columns")
         if not limit > 0.0:
-            raise ValueError(f"a limit of {limit}")
+            raise ValueError(f"the limit must be positive, got {limit}")
         if "spread" in arrays and (arrays["spread"] < 0.0).any():
             raise ValueError("a column's spread is negative")
         return cls(names, **{name: arrays[name] for name in kept}, limit=limit, windows=_windows(arrays))

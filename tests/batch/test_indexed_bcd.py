@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import newton_step
-from streamsvm.batch.indexed_bcd.problem import Curvature, Task, look
+from streamsvm.batch.indexed_bcd.problem import BinaryProblem, HessianSample, evaluate
 from streamsvm.batch.matrix import MemoryRows
 from streamsvm.models import LinearModel
 from tests.choices import each_choice
@@ -130,20 +130,20 @@ def test_a_pass_has_the_gradient_and_the_hessian_of_the_smoothed_loss(squared, c
     X, y = problem(60, 4)
     rng = np.random.default_rng(2)
     w, eps = rng.normal(size=5), 0.3
-    task = Task(y.astype(float), rng.random(60), squared, ceiling, 1.0)
+    binary = BinaryProblem(y.astype(float), rng.random(60), squared, ceiling, 1.0)
 
     def value(point):
         u = 1.0 - y * (X @ point[:4] + point[4])
         over = np.maximum(0.0, u)
         smooth = over**2 if squared else np.where(over < eps, over**2 / (2.0 * eps), over - 0.5 * eps)
         inside = (over**2 if squared else over) <= ceiling
-        return float(task.c @ np.where(inside, smooth, ceiling))
+        return float(binary.c @ np.where(inside, smooth, ceiling))
 
-    point = look(MemoryRows(X), task, w, eps, curvature=Curvature(X.shape[1], np.inf, rng))
+    point = evaluate(MemoryRows(X), binary, w, eps, hessian=HessianSample(X.shape[1], np.inf, rng))
     steps = 1e-6 * np.eye(5)
     slopes = [(value(w + h) - value(w - h)) / 2e-6 for h in steps]
     np.testing.assert_allclose(-point.v, slopes, rtol=1e-5, atol=1e-6)
-    gradients = [[look(MemoryRows(X), task, w + t * h, eps).v for h in steps] for t in (1, -1)]
+    gradients = [[evaluate(MemoryRows(X), binary, w + t * h, eps).v for h in steps] for t in (1, -1)]
     bends = (np.array(gradients[1]) - np.array(gradients[0])) / 2e-6
     np.testing.assert_allclose(np.tril(point.hessian), np.tril(bends), rtol=1e-4, atol=1e-5)
 
@@ -153,11 +153,11 @@ def test_a_step_minimises_the_quadratic_model(dense, monkeypatch):
     if not dense:
         monkeypatch.setattr("streamsvm.batch.indexed_bcd.problem.LARGEST_BOUNDED_SYSTEM", 0)
     X, y = problem(60, 4)
-    task = Task(y.astype(float), np.ones(60), True, np.inf, 1.0)
-    point = look(MemoryRows(X), task, np.ones(5), curvature=Curvature(4, np.inf, np.random.default_rng(0)))
+    binary = BinaryProblem(y.astype(float), np.ones(60), True, np.inf, 1.0)
+    point = evaluate(MemoryRows(X), binary, np.ones(5), hessian=HessianSample(4, np.inf, np.random.default_rng(0)))
     part = np.append(X, np.ones((60, 1)), axis=1)[1.0 - y * point.z > 0.0]
     best = np.linalg.solve(np.eye(5) + 2.0 * part.T @ part, point.v - point.w)
-    np.testing.assert_allclose(newton_step(point, task), best, atol=1e-9 if dense else 0.05)
+    np.testing.assert_allclose(newton_step(point, problem), best, atol=1e-9 if dense else 0.05)
 
 
 # Protocol --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_scale, generator
-from streamsvm.batch.indexed_bcd.newton import EPS_ALL, Newton, fitting, pilot
-from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task
+from streamsvm.batch.indexed_bcd.newton import EPS_ALL, Newton, initial_solution, n_fitting
+from streamsvm.batch.indexed_bcd.problem import BinaryProblem, OnRound, Point
 from streamsvm.batch.linear_systems import BOUNDED_COPIES, LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints, MemoryRows, Rows
 from streamsvm.batch.metric_forest import MetricForest
@@ -219,10 +219,10 @@ class IndexedBCD(LinearClassifier):
         n_iter = 0
         for k, positive in enumerate(positives):
             y = np.where(codes == positive, np.int8(1), np.int8(-1))
-            task = Task(y, weights, self.loss == "squared_hinge", 1.0 + self.s, float(self.fit_intercept))
+            problem = BinaryProblem(y, weights, self.loss == "squared_hinge", 1.0 + self.s, float(self.fit_intercept))
             w = None
             if start is not None:
-                w = np.append(start[0][k], start[1][k] * task.constant)
+                w = np.append(start[0][k], start[1][k] * problem.constant)
 
             def report(point: Point, k: int = k) -> bool:
                 nonlocal n_iter
@@ -231,7 +231,7 @@ class IndexedBCD(LinearClassifier):
                 return progress(sum(p.objective for p in points), sum(p.gap for p in points))
 
             if not progress.is_stopped:
-                points[k] = self._solve_one(rows, task, w, report, memory)
+                points[k] = self._solve_one(rows, problem, w, report, memory)
         found = [Hyperplane(p.w[:-1], p.w[-1], p.objective, p.gap) for p in points]
         counts = {
             "n_support_": np.array([p.n_support for p in points]),
@@ -239,13 +239,13 @@ class IndexedBCD(LinearClassifier):
         }
         return self._linear_solution(found, n_iter, progress, **counts)
 
-    def _solve_one(self, rows: Rows, task: Task, w: Floats | None, report: OnRound, memory: float) -> Point:
+    def _solve_one(self, rows: Rows, problem: BinaryProblem, w: Floats | None, report: OnRound, memory: float) -> Point:
         rng = generator(self.random_state)
         newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng, memory=memory)
         if w is None:
-            w = pilot(newton, task, fitting(rows, self.n_pilot, PILOT_BYTES))
-        if task.ceiling == math.inf:
-            return newton.convex(task, w, report)
+            w = initial_solution(newton, problem, n_fitting(rows, self.n_pilot, PILOT_BYTES))
+        if problem.ceiling == math.inf:
+            return newton.minimise_convex(problem, w, report)
         if isinstance(rows, MetricForest):
-            return newton.by_working_sets(task, w, report)
-        return newton.truncated(task, w, report)
+            return newton.minimise_by_working_sets(problem, w, report)
+        return newton.minimise_truncated(problem, w, report)

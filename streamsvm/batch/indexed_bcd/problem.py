@@ -28,17 +28,17 @@ class WorkingSet:
         self.n_rows = 0
 
     @property
-    def is_of_use(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether the set has rows, and they fit in memory."""
         return 0 < self.n_rows <= self.memory / max(1.0, self.index.row_bytes)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
         """Collect rows with scores z near 0 from a block that begins at position `start`."""
         near = np.flatnonzero(np.abs(z) <= self.limit)
-        if not len(near) or (self.n_rows and not self.is_of_use):
+        if not len(near) or (self.n_rows and not self.is_usable):
             return
         self.n_rows += len(near)
-        if self.is_of_use:
+        if self.is_usable:
             positions = start + near
             self.positions.append(positions.astype(np.min_scalar_type(int(positions[-1]))))
             self.parts.append(matrix.rows(near).X)
@@ -65,7 +65,7 @@ SHRINK = 1.0
 
 
 @dataclass(frozen=True)
-class Task:
+class BinaryProblem:
     """A binary problem.
 
     It minimises |w|^2 / 2 + b^2 / 2 + sum of c_i min(L(1 - y_i (w . x_i + b)), ceiling).
@@ -93,9 +93,9 @@ class Task:
         """Magnitude of scores beyond which the truncated loss is constant."""
         return max(1.0, (math.sqrt(self.ceiling) if self.squared else self.ceiling) - 1.0)
 
-    def at(self, positions: Ints, c: Floats) -> Task:
-        """Restrict the problem to some rows, with other weights."""
-        return Task(self.y[positions], c, self.squared, self.ceiling, self.constant)
+    def restricted(self, positions: Ints, c: Floats) -> BinaryProblem:
+        """Return the problem of some rows, with other weights."""
+        return BinaryProblem(self.y[positions], c, self.squared, self.ceiling, self.constant)
 
     def inliers(self, z: Floats) -> NDArray[np.bool_]:
         """Return which rows are not outliers at scores z."""
@@ -132,8 +132,8 @@ class Task:
             total += kernels.along(*some, losses._replace(y=losses.y[part], c=losses.c[part]), t)
         return total
 
-    def convex(self, inside: NDArray[np.bool_]) -> Task:
-        """Restrict the problem to some rows, without truncation."""
+    def without_truncation(self, inside: NDArray[np.bool_]) -> BinaryProblem:
+        """Return the problem of the rows in a mask, without truncation."""
         return replace(self, c=np.where(inside, self.c, 0.0), ceiling=math.inf)
 
     def along(self, one: Point, other: Point, t: float, eps: float = 0.0) -> float:
@@ -195,8 +195,8 @@ class Point:
 OnRound = Callable[[Point], bool]
 
 
-class Curvature:
-    """The Hessian of the losses from a sample of the rows.
+class HessianSample:
+    """Hessian of the losses, estimated from a sample of the rows.
 
     It is a matrix, or for many columns a list of weighted rows.
     """
@@ -219,13 +219,13 @@ class Curvature:
             self.hessian += matrix.gram(chosen, weights, self.columns)
 
 
-def look(
+def evaluate(
     rows: Rows,
-    task: Task,
+    problem: BinaryProblem,
     w: Floats,
     eps: float = 0.0,
     *,
-    curvature: Curvature | None = None,
+    hessian: HessianSample | None = None,
     collect: WorkingSet | None = None,
 ) -> Point:
     """Evaluate w by a pass over the rows.
@@ -235,11 +235,11 @@ def look(
     n, d = rows.shape
     point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
     sums = np.zeros(5)
-    for part, matrix in rows.scan(w, task.reach):
+    for part, matrix in rows.scan(w, problem.reach):
         size = part.stop - part.start
         z, r, h = np.empty(size), np.empty((1, size)), np.empty(size)
         scores(matrix, w, z, point.z[part])
-        *found, n_support, n_out = kernels.dual_and_hessian_weights(z, task.losses(part, eps), r[0], h)
+        *found, n_support, n_out = kernels.dual_and_hessian_weights(z, problem.losses(part, eps), r[0], h)
         sums += found
         point.n_support += n_support
         point.n_out += n_out
@@ -249,12 +249,12 @@ def look(
             collect.add(part.start, z, matrix)
         if n_support:
             point.v[:d] += matrix.adjoint(r)[0]
-            point.v[d] += task.constant * r.sum()
-        if curvature is not None:
+            point.v[d] += problem.constant * r.sum()
+        if hessian is not None:
             point.weight += float(h.sum())
-            curvature.add(matrix, h)
-    if curvature is not None:
-        point.hessian = curvature.hessian
+            hessian.add(matrix, h)
+    if hessian is not None:
+        point.hessian = hessian.hessian
     loss, fixed, mass, square, point.slack = sums
     assess(point, loss, fixed, mass, square)
     return point
@@ -285,24 +285,22 @@ def assess(point: Point, loss: float, fixed: float, mass: float, square: float) 
     point.gap = max(0.0, norm + point.inside - bound)
 
 
-def fixed_loss(task: Task, inside: NDArray[np.bool_]) -> float:
+def fixed_loss(problem: BinaryProblem, inside: NDArray[np.bool_]) -> float:
     """Return the total loss of the outliers."""
-    if task.ceiling == math.inf:
+    if problem.ceiling == math.inf:
         return 0.0
-    return task.ceiling * float(np.sum(task.c, where=~inside, dtype=np.float64))
+    return problem.ceiling * float(np.sum(problem.c, where=~inside, dtype=np.float64))
 
 
-def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
-    """Backtrack from `new` towards `at`.
+def backtrack(problem: BinaryProblem, at: Point, new: Point, eps: float = 0.0) -> float:
+    """Return the best step length from `at` towards `new` among powers of 1/2.
 
-    Returns the power of 1/2 with the lowest objective.
-
-    0 if no step lowers the objective.
+    It is 0 if no step lowers the objective.
     """
-    best, value = 0.0, task.along(at, at, 0.0, eps)
+    best, value = 0.0, problem.along(at, at, 0.0, eps)
     t = 0.5
     for _ in range(20):
-        there = task.along(at, new, t, eps)
+        there = problem.along(at, new, t, eps)
         if there < value:
             best, value = t, there
         elif best > 0.0:

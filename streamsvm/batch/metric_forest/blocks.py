@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.batch.matrix import Ints, stack
+from streamsvm.batch.matrix import Ints, canonical_of, stack
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import CORRUPT_ERRORS, decode_labels, encode_label, read_archive, write_archive
 
@@ -109,16 +109,8 @@ class FileBlocks:
         # The checksum does not protect against a crafted file, so check the indices.
         if starts[0] != 0 or starts[-1] != filled or (np.diff(starts) < 0).any() or indices.max(initial=0) >= self.d:
             raise ArchiveError(f"{self.path}: a block refers to rows or columns that do not exist: rebuild the index")
-        X = scipy.sparse.csr_matrix(
-            (
-                np.frombuffer(data, values, filled, 8 * (n + 1) + indices.nbytes).astype(_float_type(values)),
-                indices.astype(np.int32),
-                starts.astype(np.int32),
-            ),
-            shape=(n, self.d),
-        )
-        X.has_canonical_format = True
-        return X
+        stored = np.frombuffer(data, values, filled, 8 * (n + 1) + indices.nbytes).astype(_float_type(values))
+        return canonical_of(stored, indices.astype(np.int32), starts.astype(np.int32), (n, self.d))
 
     def take(self, positions: Ints) -> Any:
         """Copy rows at ascending positions, as float32 or float64."""

@@ -23,7 +23,7 @@ from sklearn.utils.extmath import row_norms
 
 from connectors.events import SparseRows
 from connectors.outputs.results import sync_directory
-from streamsvm.batch.matrix import Floats, Ints, bytes_of, stack
+from streamsvm.batch.matrix import Floats, Ints, bytes_of, canonical, canonical_of, stack
 from streamsvm.batch.metric_forest.blocks import (
     LEAF_BYTES,
     ROWS_FILE,
@@ -143,7 +143,7 @@ class RandomSplit:
         if not self._waiting:
             return
         if scipy.sparse.issparse(self._waiting[0]):
-            self._waiting = [_resized(X, self.d) for X in self._waiting]
+            self._waiting = [canonical_of(X.data, X.indices, X.indptr, (X.shape[0], self.d)) for X in self._waiting]
         X, codes = stack(self._waiting, self.d), np.concatenate(self._waiting_codes)
         self._waiting.clear()
         self._waiting_codes.clear()
@@ -252,9 +252,7 @@ def _checked(X: Any) -> Any:
         raise ValueError("rows have no columns")
     if X.dtype not in TYPES:
         X = X.astype(np.float64)
-    if sparse and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
+    X = canonical(X) if sparse else X
     if not np.isfinite(X.data if sparse else X).all():
         raise ValueError("some values are missing or infinite: impute them, or drop their rows")
     with np.errstate(over="ignore"):
@@ -269,13 +267,6 @@ def _smallest(values: Any) -> NDArray[Any]:
     values = np.asarray(values)
     smallest: NDArray[Any] = values.astype(np.min_scalar_type(int(values.max(initial=0))))
     return smallest
-
-
-def _resized(X: Any, d: int) -> Any:
-    """Widen a canonical CSR matrix without a copy."""
-    wider = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], d), copy=False)
-    wider.has_canonical_format = True
-    return wider
 
 
 def complete_rows(

@@ -1,7 +1,4 @@
-"""Penalties of a linear model, their dual bound, and a quadratic model.
-
-The quadratic model approximates the objective.
-"""
+"""Penalties of a linear model, their dual bound, and the model of a Newton step."""
 
 from __future__ import annotations
 
@@ -67,10 +64,7 @@ ROUNDS, SWEEPS = 3, 20
 
 
 class QuadraticModel:
-    """The Hessian diag(l2) + sum of weights * x x^T over some rows.
-
-    It covers some columns and the bias.
-    """
+    """Hessian diag(l2) + sum of weights * x x^T over some rows, columns and the bias."""
 
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
@@ -139,9 +133,7 @@ class QuadraticModel:
 def _improve(H: Floats, step: kernels.L1Step) -> None:
     """Take a Newton step on the nonzero coordinates, if it lowers the model.
 
-    Signs are fixed.
-
-    d and q of `step` are updated. Coordinates that would change sign become zero. If this does not lower the model, the
+    It updates d and q of `step`. Coordinates that would change sign become zero. If this does not lower the model, the
     step ends at the first sign change.
     """
     g, w, l1, d, q = step
