@@ -157,7 +157,7 @@ def test_a_step_minimises_the_quadratic_model(dense, monkeypatch):
     point = evaluate(MemoryRows(X), binary, np.ones(5), hessian=HessianSample(4, np.inf, np.random.default_rng(0)))
     part = np.append(X, np.ones((60, 1)), axis=1)[1.0 - y * point.z > 0.0]
     best = np.linalg.solve(np.eye(5) + 2.0 * part.T @ part, point.v - point.w)
-    np.testing.assert_allclose(newton_step(point, problem), best, atol=1e-9 if dense else 0.05)
+    np.testing.assert_allclose(newton_step(point, binary), best, atol=1e-9 if dense else 0.05)
 
 
 # Protocol --------------------------------------------------------------------------------------------------------
