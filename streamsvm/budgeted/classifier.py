@@ -14,7 +14,7 @@ from streamsvm.budgeted import expansion, kernels, vectors
 from streamsvm.budgeted.inspection import class_coefs, nearest_vectors
 from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
 from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import LARGEST, PREDICT, ROOM
+from streamsvm.features.scaler import LARGEST, PREDICT, UNLIMITED
 from streamsvm.locks import locked
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online import base
@@ -319,7 +319,7 @@ class BSGDClassifier(BudgetedMemory):
         model = self._adoptable(model)
         c, d = len(model.classes), len(model.relevance)
         self._reset()
-        self._move(self._capacity, ROOM)
+        self._move(self._capacity, UNLIMITED)
         self._adopt_scaler(model.scaler)
         for label in model.classes:
             self._code(label)

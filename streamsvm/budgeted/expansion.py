@@ -129,13 +129,13 @@ def padded(n):
 
 @inlined
 def first_class(state):
-    """First class with its own coefficients."""
+    """Return the first class with its own coefficients."""
     return 1 if state.n_classes <= 2 else 0
 
 
 @inlined
-def is_weighing(state):
-    """Whether the metric is learned."""
+def learns_metric(state):
+    """Return whether the metric is learned."""
     return state.metric_rate > 0.0
 
 
@@ -182,7 +182,7 @@ def dots(vectors, b, rows, values, start, end, sums):
 
 
 @inlined
-def largest(row, n, sign):
+def slot_max(row, n, sign):
     """Return the largest of n values, each multiplied by `sign`.
 
     Overwrites the values from n to `padded(n)`.
@@ -196,7 +196,7 @@ def largest(row, n, sign):
 
 
 @inlined
-def first_of(row, n, value):
+def first_slot(row, n, value):
     """Return the index of the first of n values that equals `value`, 0 without one."""
     for b in range(0, n, LANES):
         at = first_equal(lanes_at(row, uint(b)), value)
@@ -206,16 +206,16 @@ def first_of(row, n, value):
 
 
 @inlined
-def smallest_of(row, n):
+def smallest_slot(row, n):
     """Return the index of the first smallest of n values."""
-    return first_of(row, n, -largest(row, n, -ONE))
+    return first_slot(row, n, -slot_max(row, n, -ONE))
 
 
 # Kernel values ----------------------------------------------------------------------------------------------------
 
 
 @inlined
-def take_event(state, m):
+def write_event_pairs(state, m):
     """Write the current event in float32 to `pairs` and `weighted`.
 
     Index 0 has its squared norms. Columns that no learned event had get the weight 0, because a new column must not
@@ -223,7 +223,7 @@ def take_event(state, m):
     """
     rows, scaled = current_row(state.rows)
     pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
-    square, norm, weighing = ZERO, ZERO, is_weighing(state)
+    square, norm, weighing = ZERO, ZERO, learns_metric(state)
     for i in range(1, m):
         x, row = f32(scaled[uint(i)]), rows[uint(i)]
         w = x * f32(relevance[uint(row - 1)]) if weighing else x
@@ -266,7 +266,7 @@ def pairs_at_once(m, n):
 def kernel_row(state, m):
     """Compute the kernel values of the current event and all vectors."""
     row = state.kernel
-    take_event(state, m)
+    write_event_pairs(state, m)
     distances(state, m, row)
     for b in range(padded(state.n_vectors)):
         row[uint(b)] = exp32(-row[uint(b)])

@@ -23,7 +23,7 @@ def class_coefs(state: State, slots: Ints | None = None) -> Floats:
 
 
 def nearest_vectors(
-    state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
+    state: State, rows: State, stats: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
 ) -> list[dict[str, Any]]:
     """Return at most n vectors, the most similar to the current event first.
 
@@ -56,7 +56,7 @@ def nearest_vectors(
     for b, code in zip(slots.tolist(), labels_of_vectors(state, slots, weights), strict=True):
         vector = state.vectors[: len(space), b]
         columns = np.flatnonzero(vector)
-        values = zip(columns.tolist(), unscaled(rows, by, columns, vector[columns].astype(float)), strict=True)
+        values = zip(columns.tolist(), unscaled(rows, stats, columns, vector[columns].astype(float)), strict=True)
         features = {space.names[j]: value for j, value in values if not (space.left_out and space.is_dead(j))}
         found.append({"similarity": float(state.kernel[b]), "label": classes[code], "features": features})
     return found

@@ -8,8 +8,17 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
-from streamsvm.budgeted.expansion import BSGD, SMALLEST, best_of_head, bsgd_at, evaluate, first_class, first_of, largest
-from streamsvm.budgeted.metric import is_due, relearn_metric
+from streamsvm.budgeted.expansion import (
+    BSGD,
+    SMALLEST,
+    best_of_head,
+    bsgd_at,
+    evaluate,
+    first_class,
+    first_slot,
+    slot_max,
+)
+from streamsvm.budgeted.metric import count_due, relearn_metric
 from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
 from streamsvm.core.access import address_of, state_at
 from streamsvm.core.entry_points import EntryPoint
@@ -77,7 +86,7 @@ def predict(state, m):
 
 @inlined
 def calibrates(state, label):
-    """Whether the next learned event is in the sample for calibration."""
+    """Return whether the next learned event is in the sample for calibration."""
     return is_sampled(state.rows.seen) and label < state.n_classes > 1
 
 
@@ -110,7 +119,7 @@ def step(state, m, label, weight):
     if state.balanced > 0.0:
         weight *= (state.rows.seen + 1.0) / (n * own.learned)
     if state.gamma == 0.0:
-        follow_norms(state, state.pairs[0])
+        update_gamma(state, state.pairs[0])
     rows, _ = current_row(state.rows)
     last = m - 1
     while last > 0 and state.pairs[uint(last)] == ZERO:
@@ -124,7 +133,7 @@ def step(state, m, label, weight):
     for h in range(state.n_heads):
         acts = find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
         acting |= acts and state.heads[h].weight * state.n_heads >= LEAST_WEIGHT
-    if acting and state.metric_rate > 0.0 and is_due(state):
+    if acting and state.metric_rate > 0.0 and count_due(state):
         relearn_metric(state, m)
     for h in range(state.n_heads):
         shrink(state, h)
@@ -141,7 +150,7 @@ def learn(state, m, label, weight):
 
 
 @inlined
-def follow_norms(state, square):
+def update_gamma(state, square):
     """Set gamma to `gamma_factor` divided by the mean squared norm of learned events.
 
     The mean includes the current event, with the squared norm `square`.
@@ -194,9 +203,9 @@ def find_slot(state, m):
     """Return the slot for the event: a new one, unless the nearest vector absorbs it."""
     n, row = state.n_vectors, state.kernel
     if state.absorb < 1.0 and n > 0:
-        nearest = largest(row, n, ONE)
+        nearest = slot_max(row, n, ONE)
         if nearest > state.absorb:
-            return first_of(row, n, nearest)
+            return first_slot(row, n, nearest)
     write_vector(state, n, m)
     state.n_vectors = n + 1
     return n

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, is_weighing, padded, smallest_of
+from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, learns_metric, padded, smallest_slot
 from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
-from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, take_vector
+from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, write_vector_pairs
 from streamsvm.core.access import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
@@ -30,7 +30,7 @@ def maintain(address):
     if n_chosen == 1:
         remove(state, smallest)
     else:
-        merge_in_turn(state, n_chosen)
+        merge_chosen(state, n_chosen)
 
 
 @inlined
@@ -58,7 +58,7 @@ def find_smallest(state):
         for h in range(state.n_heads):
             sums = times_plus(f32(heads[h].share), lanes_at(squares, (uint(h), uint(b))), sums)
         put_lanes(sums, sizes, uint(b))
-    return smallest_of(sizes, state.n_vectors)
+    return smallest_slot(sizes, state.n_vectors)
 
 
 @kernel
@@ -86,7 +86,7 @@ def choose(state, i):
     find_costs(state, i, costs)
     chosen[0] = i
     while count < min(state.merges, n):
-        best = smallest_of(costs, n)
+        best = smallest_slot(costs, n)
         if costs[best] == INFINITE:
             break
         chosen[count], costs[best] = best, INFINITE
@@ -104,7 +104,7 @@ def find_costs(state, i, costs):
     slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
     size = sizes[uint(i)]
     share = ONE / size if size > ZERO else ZERO
-    distances(state, take_vector(state, i), far)
+    distances(state, write_vector_pairs(state, i), far)
     products_with(state, i, products)
     for b in range(slots):
         product = products[uint(b)] * share
@@ -128,7 +128,7 @@ def product(state, a, b):
 
 
 @kernel
-def merge_in_turn(state, count):
+def merge_chosen(state, count):
     """Merge the chosen vectors into the first, one after the other.
 
     The first merge uses the distances written by `find_costs`.
@@ -138,7 +138,7 @@ def merge_in_turn(state, count):
         if i > 1:
             log_kappa = log_kernel_between(state, first, state.chosen[i])
         merge_pair(state, first, state.chosen[i], log_kappa)
-    drop(state, count)
+    remove_merged(state, count)
 
 
 @kernel
@@ -165,7 +165,7 @@ def join(state, a, b, of_a, keep_a, keep_b):
 
     The vector becomes of_a * a + (1 - of_a) * b, its coefficients keep_a * A_a + keep_b * A_b.
     """
-    vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
+    vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, learns_metric(state)
     share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), uint(a), uint(b), ZERO
     for w in range(touched.shape[1]):
         bits = touched[to, uint(w)] | touched[other, uint(w)]
@@ -194,7 +194,7 @@ def join_coefs(state, a, b, keep_a, keep_b):
 
 
 @kernel
-def drop(state, count):
+def remove_merged(state, count):
     """Remove the chosen vectors except the first.
 
     The highest slot is removed first, so that lower slots stay valid.
@@ -215,7 +215,7 @@ def remove(state, slot):
     """Remove a vector by moving the last one to its slot."""
     last = state.n_vectors - 1
     if slot != last:
-        put_in_place(state, last, slot)
+        move_vector(state, last, slot)
     for h in range(state.n_heads):
         for c in range(state.n_classes):
             state.coefs[uint(h * state.classes.size + c), uint(last)] = ZERO
@@ -224,7 +224,7 @@ def remove(state, slot):
 
 
 @kernel
-def put_in_place(state, a, b):
+def move_vector(state, a, b):
     """Move vector a to slot b."""
     vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, uint(a), uint(b)
     for w in range(touched.shape[1]):

@@ -11,7 +11,7 @@ from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import ROOM
+from streamsvm.features.scaler import UNLIMITED
 from streamsvm.models import ArchiveError
 from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
@@ -60,9 +60,9 @@ class BudgetedMemory(base.OnlineClassifier):
     """Factor of a gamma that follows the data."""
 
     def _room_for(self, n: int) -> int:
-        return n if n < self.budget else ROOM
+        return n if n < self.budget else UNLIMITED
 
-    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = UNLIMITED) -> State:
         """Return an empty state; `rows` is the substate with an ensemble's scaled rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         if self.scaling == "none":

@@ -29,8 +29,8 @@ SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
 
 
 @inlined
-def is_due(state):
-    """Whether the metric learns from this event.
+def count_due(state):
+    """Return whether the metric learns from this event, and count the event.
 
     It learns from every event while relevances change, and otherwise from a sample.
     """
@@ -46,14 +46,24 @@ def relearn_metric(state, m):
     theta_j is -gamma r_j sum_b co_b (x_j - v_bj)^2 with co_b = k_b sum_c u_c A_cb. It is divided by its root mean
     square.
     """
-    n_vectors = state.n_vectors
-    slots = padded(n_vectors)
+    co = state.work[0]
+    find_co(state, co)
+    common, count = update_gradient(state, m, co)
+    moving = move_relevances(state, m, common / max(count, 1))
+    state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
+    update_norms(state, m)
+
+
+@inlined
+def update_gradient(state, m, co):
+    """Update the decayed gradient of theta, and its square, in the nonzero columns.
+
+    Returns the sum of theta over these columns, and their number.
+    """
+    slots, pairs, vectors = padded(state.n_vectors), state.pairs, state.vectors
     rows, _ = current_row(state.rows)
-    vectors, norms, pairs, more, co = state.vectors, state.norms, state.pairs, state.weighted, state.work[0]
     relevance, theta, gradient, square = state.relevance, state.theta, state.gradient, state.square
-    rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
-    pull(state, co)
-    common, count = 0.0, 0
+    total, count = 0.0, 0
     for i in range(1, m):
         x, j = pairs[uint(i)], uint(rows[uint(i)] - 1)
         if x == ZERO:
@@ -62,22 +72,40 @@ def relearn_metric(state, m):
         g = g if abs(g) < LARGEST_GRADIENT else 0.0  # skip overflows
         gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
         square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
-        common += theta[j]
+        total += theta[j]
         count += 1
-    common /= max(count, 1)
-    moving = 0.0
+    return total, count
+
+
+@inlined
+def move_relevances(state, m, common):
+    """Take a step of theta, pulled towards 0 and by the mean `common` of all columns.
+
+    Writes the changes of the relevances to `weighted`. Returns the sum of the squared steps, in units of the step size.
+    """
+    rows, _ = current_row(state.rows)
+    pairs, more, relevance, theta = state.pairs, state.weighted, state.relevance, state.theta
+    gradient, square, total = state.gradient, state.square, 0.0
+    rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
     for i in range(1, m):
         x, j = pairs[uint(i)], uint(rows[uint(i)] - 1)
         more[uint(i)] = ZERO
         if x == ZERO:
             continue
         change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
-        moving += change * change
+        total += change * change
         theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
         before = f32(relevance[j])
         relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
         more[uint(i)] = f32(relevance[j]) - before
-    state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
+    return total
+
+
+@inlined
+def update_norms(state, m):
+    """Add the changes of the relevances to the norms; at times, recompute the norms."""
+    vectors, norms, more, slots = state.vectors, state.norms, state.weighted, padded(state.n_vectors)
+    rows, _ = current_row(state.rows)
     at_once = pairs_at_once(m, slots)
     for start in range(1, m, at_once):
         for b in range(0, slots, LANES):
@@ -89,7 +117,7 @@ def relearn_metric(state, m):
     state.n_relearned += 1
     if state.n_relearned >= state.n_known + 64:
         state.n_relearned = 0
-        for b in range(n_vectors):
+        for b in range(state.n_vectors):
             norms[b] = vector_norm(state, b)
 
 
@@ -104,7 +132,7 @@ def weighted_spread(vectors, j, x, co, n):
 
 
 @inlined
-def pull(state, out):
+def find_co(state, out):
     """Write co_b of `relearn_metric`, summed over heads with their weights, to `out`."""
     capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
     coefs, row, update = state.coefs, state.kernel, state.update

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.budgeted.expansion import BSGD, first_class, is_weighing
+from streamsvm.budgeted.expansion import BSGD, first_class, learns_metric
 from streamsvm.core.access import StateType, lowest_bit
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
@@ -22,7 +22,7 @@ def write_vector(state, slot, m):
     """Write the current event to an empty slot."""
     rows, _ = current_row(state.rows)
     vectors, pairs, touched, relevance = state.vectors, state.pairs, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
+    weighing, slot, norm = learns_metric(state), uint(slot), ZERO
     for w in range(touched.shape[1]):
         bits = touched[slot, uint(w)]
         while bits != uint(0):
@@ -43,7 +43,7 @@ def write_vector(state, slot, m):
 def vector_norm(state, slot):
     """Return the weighted squared norm of a vector."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, slot, norm = is_weighing(state), uint(slot), ZERO
+    weighing, slot, norm = learns_metric(state), uint(slot), ZERO
     for w in range(touched.shape[1]):
         bits = touched[slot, uint(w)]
         while bits != uint(0):
@@ -55,14 +55,14 @@ def vector_norm(state, slot):
 
 
 @kernel
-def take_vector(state, slot):
-    """Write a vector to `pairs` and `weighted` as `take_event` does.
+def write_vector_pairs(state, slot):
+    """Write a vector to `pairs` and `weighted` as `write_event_pairs` does.
 
     Returns the number of pairs including the bias.
     """
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
     pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
-    weighing, slot = is_weighing(state), uint(slot)
+    weighing, slot = learns_metric(state), uint(slot)
     state.rows.in_order = 0
     m, norm = 1, ZERO
     for w in range(touched.shape[1]):
@@ -83,7 +83,7 @@ def take_vector(state, slot):
 def log_kernel_between(state, a, b):
     """Return the logarithm of the kernel value of two vectors."""
     vectors, touched, relevance = state.vectors, state.touched, state.relevance
-    weighing, a, b, total = is_weighing(state), uint(a), uint(b), 0.0
+    weighing, a, b, total = learns_metric(state), uint(a), uint(b), 0.0
     for w in range(touched.shape[1]):
         bits = touched[a, uint(w)] | touched[b, uint(w)]
         while bits != uint(0):

@@ -31,7 +31,7 @@ def best_class(scores, at, n):
     """Return the class with the largest of n scores, the first one if there are ties."""
     best = 0
     if n > FEW:
-        top = largest(scores, at, n)
+        top = slice_max(scores, at, n)
         while best < n - 1 and scores[uint(at + best)] != top:
             best += 1
         return best
@@ -42,7 +42,7 @@ def best_class(scores, at, n):
 
 
 @inlined
-def largest(x, first, n):
+def slice_max(x, first, n):
     """Return the maximum of x[first:first + n] by four chains of comparisons.
 
     The chains are independent, so their latencies overlap.
@@ -63,7 +63,7 @@ def largest(x, first, n):
 
 
 @inlined
-def sum_of(x, first, n):
+def slice_sum(x, first, n):
     """Return the sum of x[first:first + n] by four partial sums.
 
     The sums are independent, so their latencies overlap.
@@ -107,7 +107,7 @@ def fast_softmax_terms(scores, at, n, beta, out, to):
     for c in range(n):
         out[uint(to + c)] = exp_below(beta * (scores[uint(at + c)] - top))
     if n > FEW:
-        return sum_of(out, to, n)
+        return slice_sum(out, to, n)
     for c in range(n):
         total += out[uint(to + c)]
     return total

@@ -180,25 +180,25 @@ class ConformalSets:
         _step()(self._state, rows)
         return members
 
-    def follow(self, proba: Floats, then: int = 0) -> int:
-        """Prepare a callback that updates these sets after each single event.
+    def bind_callback(self, proba: Floats, next_address: int = 0) -> int:
+        """Prepare the callback that updates these sets after each single event.
 
         Parameters
         ----------
         proba
             The array in which the learner writes the probabilities of an event, shape (1, n_classes), contiguous.
         then
-            Address returned by `follow` of the next sets to update; 0 for none.
+            Address returned by `bind_callback` of the next sets to update; 0 for none.
 
         Returns
         -------
         int
-            Address of the callback's state, for `follow_sets`.
+            Address of the callback's state, for `update_sets`.
         """
         self._grow(proba.shape[1])
         members = np.zeros(proba.shape, np.bool_)
         self._live.bind(proba=proba, members=members)
-        self._live.next, self._found = then, members.data
+        self._live.next, self._found = next_address, members.data
         return int(self._live.address)
 
     def found(self, classes: Iterable[Any]) -> set[Any]:
@@ -256,10 +256,10 @@ def _step() -> Any:
     return kernels.ENTRY_POINTS["run_sets"].compile()
 
 
-def follow_address() -> int:
-    """Return the address of the callback `follow_sets`."""
-    prepare([kernels.ENTRY_POINTS["follow_sets"]])
-    return int(kernels.ENTRY_POINTS["follow_sets"].compile().address)
+def callback_address() -> int:
+    """Return the address of the callback `update_sets`."""
+    prepare([kernels.ENTRY_POINTS["update_sets"]])
+    return int(kernels.ENTRY_POINTS["update_sets"].compile().address)
 
 
 class AllSets(dict[Key, ConformalSets]):
@@ -274,11 +274,11 @@ class AllSets(dict[Key, ConformalSets]):
     (False, 1, True)
     """
 
-    def follow(self, proba: Floats) -> int:
-        """Prepare a callback for all sets, see `ConformalSets.follow`; 0 without sets."""
+    def bind_callback(self, proba: Floats) -> int:
+        """Prepare a callback for all sets and return its address, 0 without sets."""
         address = 0
         for sets in self.values():
-            address = sets.follow(proba, address)
+            address = sets.bind_callback(proba, address)
         return address
 
     def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> ConformalSets:

@@ -199,7 +199,7 @@ def learn(state, p, label):
 
 
 @inlined
-def take_row(state, covering, i, label):
+def cover_row(state, covering, i, label):
     """Predict the set of row i, then update the threshold with its label.
 
     The first label of a class updates nothing, because no set can contain it. Classes are numbered in order of arrival.
@@ -214,17 +214,17 @@ def take_row(state, covering, i, label):
 def run_sets(state, covering):
     """Predict the sets of rows in order, and update the thresholds with their labels."""
     for i in range(covering.labels.size):
-        take_row(state, covering, i, covering.labels[i])
+        cover_row(state, covering, i, covering.labels[i])
 
 
-def follow_sets(address, label, row):
+def update_sets(address, label, row):
     """Update all sets of a learner after a single event.
 
     The learner calls this as a callback, so it is compiled separately. The probabilities are in the learner's memory.
     """
     while address != 0:
         covering = covering_at(address)
-        take_row(sets_at(covering.sets), covering, 0, label)
+        cover_row(sets_at(covering.sets), covering, 0, label)
         address = covering.next
 
 
@@ -233,5 +233,5 @@ _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 ENTRY_POINTS = {
     "begin_groups": EntryPoint(begin_groups, (_SETS, INTEGER)),
     "run_sets": EntryPoint(run_sets, (_SETS, _COVERING)),
-    "follow_sets": EntryPoint(follow_sets, (INTEGER,) * 3),
+    "update_sets": EntryPoint(update_sets, (INTEGER,) * 3),
 }

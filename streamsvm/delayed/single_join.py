@@ -10,7 +10,7 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, jit_holding_gil
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.decide.conformal_kernels import covering_at, sets_at, take_row
+from streamsvm.decide.conformal_kernels import cover_row, covering_at, sets_at
 from streamsvm.delayed.digests import digest
 from streamsvm.delayed.label_join import (
     DROPPED,
@@ -164,7 +164,7 @@ def decide(sets, covering, proba):
     for c in range(packed.shape[1]):
         packed[0, c] = proba[0, c]
     if sets != 0:
-        take_row(sets_at(sets), covering, 0, -1)
+        cover_row(sets_at(sets), covering, 0, -1)
         for c in range(packed.shape[1]):
             packed[0, c] = -packed[0, c] if members[0, c] else packed[0, c]
 
@@ -232,7 +232,7 @@ def learn_row(binding, held, n_row, n_key, label):
         shares = values_at(held.start + 8 * first, n - first - memories.size)
         for c in range(proba.shape[1]):
             proba[0, c] = abs(shares[c]) if c < shares.size else 0.0
-        take_row(sets_at(sets), covering, 0, label)
+        cover_row(sets_at(sets), covering, 0, label)
     return True
 
 

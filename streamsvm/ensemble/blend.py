@@ -12,12 +12,9 @@ from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32,
 from streamsvm.ensemble.codes import CODES
 from streamsvm.ensemble.combined_vote import COMBINATION
 from streamsvm.ensemble.label_autocorrelation import AUTOCORRELATION
-from streamsvm.features.scaler import (
-    MOST_EVENTS,
-    SCALER,
-)
+from streamsvm.features.scaler import MOST_EVENTS, SCALER
 from streamsvm.online.batch import BATCH, MINIBATCH
-from streamsvm.online.calibration import CALIBRATION, inverse_temperature
+from streamsvm.online.calibration import CALIBRATION, temperature_field
 
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies start as if an expert had been wrong on this number of events.
@@ -69,7 +66,7 @@ BLEND = Schema(
             saved=True,
             bounds=(0.0, MOST_EVENTS),
         ),
-        "inverse_temperature": inverse_temperature("exponent of the vote's probabilities"),
+        "inverse_temperature": temperature_field("exponent of the vote's probabilities"),
         "rare_weight": Number("weight of log loss in the vote per unit of rarity", start=RARE_WEIGHT),
         "rarity": Number(
             "class imbalance: 1 / entropy - 1 / log(n_classes), 0 for balanced classes",

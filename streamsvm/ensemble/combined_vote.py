@@ -27,11 +27,11 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.jit import inlined, kernel, view
-from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, slice_sum
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.state import State
-from streamsvm.ensemble.label_baselines import follow_shares, lead
+from streamsvm.ensemble.label_baselines import put_ahead, update_shares
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
@@ -120,9 +120,9 @@ def combine(state, n, proba):
         answers[j] = best_class(probas[j], 0, n_named)
         for c in range(n):
             proba[c] += shares[j] * probas[j, c]
-    scale_terms(proba, 0, n, 1.0 / sum_of(proba, 0, n))  # the pooled vote is a sum in single precision
+    scale_terms(proba, 0, n, 1.0 / slice_sum(proba, 0, n))  # the pooled vote is a sum in single precision
     answers[MIXTURE] = best_class(proba, 0, n_named)
-    lead(proba, answers[most_accurate(state)], answers[MIXTURE])
+    put_ahead(proba, answers[most_accurate(state)], answers[MIXTURE])
 
 
 @inlined
@@ -180,7 +180,7 @@ def learn_combination(state, n, label):
 def follow_probabilities(state):
     """Update weights of experts and votes from the probabilities of the label."""
     weights, by_experts, total = state.weights, state.by_experts, 0.0
-    follow_shares(state.shares, state.by_votes)
+    update_shares(state.shares, state.by_votes)
     for h in range(weights.size):
         total += weights[h] * by_experts[h]
     for h in range(weights.size):

@@ -13,8 +13,8 @@ p, p' and Q are right about different events.
 
 The class named by the mixture is not always the most accurate answer. Other answers are the classes named by p, p' and
 Q, the last label, the label one season ago, and the most frequent class. The decayed accuracies of all answers are
-compared. If another
-answer has been more accurate than the mixture, the two classes change their order in the probabilities.
+compared. If another answer has been more accurate than the mixture, the two classes change their order in the
+probabilities.
 
 With late labels, log losses are biased: when a label arrives, p and Q know labels that were unknown at the prediction.
 Only the answers were kept. While most labels are late, p replaces the mixture unless another answer has been more
@@ -69,18 +69,19 @@ from streamsvm.ensemble.label_baselines import (
     context,
     count_label,
     expect,
-    follow_shares,
-    lead,
     learn_shares,
+    n_answers,
     n_others,
     place_in,
+    put_ahead,
     season_label,
     share_of,
+    update_shares,
 )
 from streamsvm.ensemble.late_mixture import RUN_RATE, mix_late
 from streamsvm.ensemble.notes import LAGS, NOTES, NOW, UNKNOWN, drop, n_before, recall, same_labels
 from streamsvm.features.scaler import MOST_EVENTS
-from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
+from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, surprise, temperature_field
 
 LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
@@ -107,7 +108,7 @@ _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Schema(
     "autocorrelation",
     {
-        "inverse_temperature": inverse_temperature("exponent of the vote's probabilities"),
+        "inverse_temperature": temperature_field("exponent of the vote's probabilities"),
         "exponent": Number("exponent of the lift", saved=True, bounds=(0.0, MOST_EXPONENT)),
         "plain_loss": Number("decayed log loss without autocorrelation", saved=True, bounds=_LOSS),
         "autocorrelated_loss": Number("decayed log loss with autocorrelation", saved=True, bounds=_LOSS),
@@ -199,12 +200,6 @@ def pool_rows(state, weights, out, n):
 
 
 @inlined
-def n_answers(state, n):
-    """Return how many of the n classes voted on can be answers."""
-    return state.n_named if state.n_named > 0 else n
-
-
-@inlined
 def prefer_answer(state, n):
     """Give the largest probability of the mixture to the most accurate answer."""
     mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
@@ -219,7 +214,7 @@ def prefer_answer(state, n):
         for c in range(n):
             mixture[c] = state.mixtures[VOTE, c]
         return
-    lead(mixture, answers[best], answers[BY_MIXTURE])
+    put_ahead(mixture, answers[best], answers[BY_MIXTURE])
 
 
 @kernel
@@ -323,11 +318,11 @@ def learn_autocorrelation(state, key, n, label, place):
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
-    follow(state, key, label, made, made)
+    record_label(state, key, label, made, made)
 
 
 @inlined
-def follow(state, key, label, made, before):
+def record_label(state, key, label, made, before):
     """Make a label the last one known, of an event predicted after `made` labels.
 
     The season is found by the labels up to number `before`.
@@ -351,13 +346,13 @@ def revise(state, labels, n):
 def learn_mixture(state, labels, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
-    follow_shares(state.mixed_shares, state.mixtures[:, place])
-    follow_pool(state, place)
+    update_shares(state.mixed_shares, state.mixtures[:, place])
+    update_pool(state, place)
     learn_shares(state, labels, n, place)
 
 
 @inlined
-def follow_pool(state, place):
+def update_pool(state, place):
     """Update the weights of the pool by a step of expectation maximisation."""
     rows, pooled, total = state.mixtures, state.pooled, 0.0
     rate = max(POOL_RATE, 1.0 / (state.n_learned + 10.0))

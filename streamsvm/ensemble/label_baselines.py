@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.losses import LEAST_BY_VOTE, best_class, sum_of
+from streamsvm.core.losses import LEAST_BY_VOTE, best_class, slice_sum
 from streamsvm.core.schema import Array, Number, SchemaEntry, i64
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.notes import LAGS, NOTES
@@ -206,7 +206,7 @@ def take_counts(state, counts, one, n):
             tally[c] = counts[c]
             total += tally[c]
         return total
-    others = sum_of(counts, 0, n - 1 + n_others(state, n))
+    others = slice_sum(counts, 0, n - 1 + n_others(state, n))
     total += others
     for i in range(n_named):
         tally[i] = counts[state.named[i]]
@@ -223,6 +223,12 @@ def n_others(state, n):
     It is 1 unless some classes are voted on by name.
     """
     return state.n_classes - n + 1 if state.n_named > 0 else 1
+
+
+@inlined
+def n_answers(state, n):
+    """Return how many of the n classes voted on can be answers."""
+    return state.n_named if state.n_named > 0 else n
 
 
 @inlined
@@ -266,14 +272,14 @@ def next_season_label(state, made):
 @inlined
 def likely_at(state, row, n):
     """Return the count from which on a class is likely in a row of counts."""
-    total = sum_of(state.counts[row], 0, n)
+    total = slice_sum(state.counts[row], 0, n)
     return LIKELY * total if total > 0.0 else math.inf
 
 
 @inlined
 def share_of(state, row, label, n):
     """Return the frequency of a label in a row of counts, smoothed by one count."""
-    return state.counts[row, label] / (sum_of(state.counts[row], 0, n) + state.increment)
+    return state.counts[row, label] / (slice_sum(state.counts[row], 0, n) + state.increment)
 
 
 # Learning ---------------------------------------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def share_of(state, row, label, n):
 def learn_shares(state, labels, n, place):
     """Update the mixture with the class at `place`, directly after `expect`."""
     rows, shares = state.predicted, state.shares
-    follow_shares(shares, rows[:, place])
+    update_shares(shares, rows[:, place])
     last, ago = place_in(state, labels[0], n), place_in(state, state.ago, n)
     if last >= 0:
         count_repeat(state, LAST, last == place)
@@ -293,7 +299,7 @@ def learn_shares(state, labels, n, place):
 
 
 @inlined
-def follow_shares(shares, likelihoods):
+def update_shares(shares, likelihoods):
     """Update posterior weights of predictors by fixed share.
 
     `likelihoods` are the probabilities that they gave to the label.
@@ -307,7 +313,7 @@ def follow_shares(shares, likelihoods):
 
 
 @inlined
-def lead(proba, first, second):
+def put_ahead(proba, first, second):
     """Make class `first` slightly more probable than class `second`.
 
     Their sum does not change.

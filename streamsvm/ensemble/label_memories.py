@@ -25,8 +25,8 @@ from streamsvm.core.jit import inlined, kernel
 from streamsvm.ensemble.label_autocorrelation import (
     MOST_STRIDE,
     answer_rate,
-    follow,
     learn_mixture,
+    record_label,
     revise,
 )
 from streamsvm.ensemble.label_baselines import BY_SEASON, BY_VOTE, count_label, next_season_label
@@ -76,12 +76,12 @@ def learn_remembered(state, memory, key, n, label, place):
             judge_season(state, place)
     count_label(state, memory, label, LAGS)
     count_late(state, label, state.n_learned - made)
-    follow_memories(state, memory[LAGS + 1] + 1)
-    follow(state, key, label, made, state.n_learned)
+    count_memories(state, memory[LAGS + 1] + 1)
+    record_label(state, key, label, made, state.n_learned)
 
 
 @inlined
-def follow_memories(state, n):
+def count_memories(state, n):
     """Update the number of memories up to the event of the last label.
 
     Also update the number of memories per label.

@@ -39,11 +39,13 @@ from streamsvm.ensemble.label_baselines import (
     BY_VOTE,
     LARGE,
     interpolate,
-    lead,
+    n_answers,
     n_others,
+    put_ahead,
     spread_evenly,
 )
 from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.online.calibration import uniform_share
 
 # Parts of the pool, and their initial and least weights.
 PREDICTED, FREQUENCIES, LAST, AGO, EVENLY = range(5)
@@ -134,7 +136,7 @@ def find_part(state, part, c, n):
         return state.late_base[c]
     place = named[BY_LATE_LAST] if part == LAST else named[BY_LATE_SEASON]
     others = n_others(state, n)
-    evenly = (float(others) if c == n - 1 else 1.0) / (n - 1 + others)
+    evenly = uniform_share(c, n, others)
     if part == EVENLY or place < 0:
         return evenly
     return SPREAD * evenly + (1.0 - SPREAD if place == c else 0.0)
@@ -156,7 +158,7 @@ def mix_late(state, n, proba):
     Also write the positions of the answers to `late_named`. Without evidence for the pool, as before the first late
     label, the probabilities stay.
     """
-    n_named, named, answers = state.n_named if state.n_named > 0 else n, state.late_named, state.answers
+    n_named, named, answers = n_answers(state, n), state.late_named, state.answers
     best = best_class(proba, 0, n_named)
     named[BY_P], named[BY_POOL], state.confidence = best, best, proba[best]
     named[BY_LATE_LAST], named[BY_LATE_SEASON] = answers[BY_LAST], answers[BY_SEASON]
@@ -170,14 +172,14 @@ def mix_late(state, n, proba):
         for c in range(n):
             proba[c] += share * (find_pooled(state, c, n) - proba[c])
         named[BY_POOL] = best_class(proba, 0, n_named)
-    lead(proba, named[leading_answer(state)], named[BY_POOL])
+    put_ahead(proba, named[leading_answer(state)], named[BY_POOL])
 
 
 @inlined
 def leading_answer(state):
     """Return the answer with the largest lead.
 
-    That is p, or the mixture if the pool has an advantage, unless another answer is ahead by LEAST_LEAD.
+    It is p, or the mixture if the pool has an advantage, unless another answer is ahead by LEAST_LEAD.
     """
     leads, best = state.late_leads, BY_POOL if state.late_advantage > 0.0 else BY_P
     least = leads[best] + LEAST_LEAD
@@ -206,7 +208,7 @@ def learn_late(state, place, n, delay, n_late):
     """
     delay, weights, total = max(delay, LEAST_DELAY), state.late_weights, 0.0
     unit = max(min(delay, 1.0 / max(state.change_rate, RUN_RATE)), LEAST_UNIT)
-    follow_leads(state, place, unit)
+    update_leads(state, place, unit)
     find_late_frequencies(state, JUDGING, n)
     pooled = find_pooled(state, place, n)
     likelihood = max(find_part(state, PREDICTED, place, n), LEAST_BY_VOTE)
@@ -224,7 +226,7 @@ def learn_late(state, place, n, delay, n_late):
 
 
 @inlined
-def follow_leads(state, place, unit):
+def update_leads(state, place, unit):
     """Update the leads with the position of the right class.
 
     Where an answer is missing, the prediction counts instead.

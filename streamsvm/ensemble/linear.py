@@ -127,7 +127,7 @@ def average_scores(state):
 
 
 @kernel
-def follow_lateness(state, late):
+def update_lateness(state, late):
     """Update the share of late labels, and the average if it is used."""
     state.late += max(LATE_RATE, 1.0 / (state.rows.seen + 1.0)) * (late - state.late)
     if state.late > 0.5:
@@ -177,7 +177,7 @@ def run_member(address, block_address, i, cached):
             rows.seen = row.seen
             step(state, (event_rows, values, m), slots, row.label, row.weight)
             if row.late > 0 or state.late > 0.0:
-                follow_lateness(state, row.late)
+                update_lateness(state, row.late)
 
 
 ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}

@@ -8,7 +8,7 @@ logarithm the log probability of one of them. The cost of an event thus depends 
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms, sum_of
+from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms, slice_sum
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
@@ -131,7 +131,7 @@ def spread_votes(state):
     m, n, proba, votes = state.autocorrelation.n_named, state.n_classes, state.proba, state.votes
     for i in range(m):
         proba[state.autocorrelation.named[i]] = 0.0
-    others = sum_of(proba, 0, n)
+    others = slice_sum(proba, 0, n)
     share = votes[m] / others if m < n and others > 0.0 else 0.0
     for c in range(n):
         proba[uint(c)] *= share

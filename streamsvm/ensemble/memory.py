@@ -16,7 +16,7 @@ from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.delayed_votes import memory_size
 from streamsvm.ensemble.members import KERNEL_COLUMNS, MEMBERS, Member, members_of
 from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import ROOM
+from streamsvm.features.scaler import UNLIMITED
 from streamsvm.models import ArchiveError
 from streamsvm.mutation import MutableParameter
 from streamsvm.online import base
@@ -63,13 +63,13 @@ class Ensemble(base.OnlineClassifier):
         return any(kind.on_ranks for kind in self._kinds())
 
     def _room_for(self, n: int) -> int:
-        return n if n < max(notes.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else ROOM
+        return n if n < max(notes.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else UNLIMITED
 
     def _n_held(self) -> int:
         labels = self._state.autocorrelation
         return max(self.n_events_learned, int(labels.n_learned), int(labels.oldest + labels.n_notes))
 
-    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = UNLIMITED) -> State:
         kinds = self._kinds()
         n_heads = [len(kind.heads) for kind in kinds]
         experts, ranking = sum(n_heads), self._is_ranking()
@@ -84,7 +84,7 @@ class Ensemble(base.OnlineClassifier):
         own = {
             "rows": rows,
             "ranks": new_rows(
-                n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True, room=room
+                n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, stats_elsewhere=True, room=room
             ),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),

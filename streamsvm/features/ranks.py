@@ -22,18 +22,18 @@ from streamsvm.features.sorted_window import (
 
 
 @inlined
-def row_addresses(rows, by, values, columns):
+def row_addresses(rows, stats, values, columns):
     """Return the arguments of `find_ranks` and `take_ranks` for a row."""
-    return address_of(rows), address_of(by), element_address(values, 0), element_address(columns, 0), values.size
+    return address_of(rows), address_of(stats), element_address(values, 0), element_address(columns, 0), values.size
 
 
 @inlined
-def rank(rows, by, j):
+def rank(rows, stats, j):
     """Return the mid-rank of the current value of column j among its recent values.
 
     The rank is scaled to mean 0 and variance 1 for uniform values.
     """
-    held = min(n_ranked_values(by, uint(j)), rows.window)
+    held = min(n_ranked_values(stats, uint(j)), rows.window)
     if held < 1:
         return 0.0
     return ((rows.entering[uint(j)] + rows.upto[uint(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
@@ -45,19 +45,19 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
     The counts go to `entering` and `upto`. If a recent value is equal, `upto` counts the values below the next float.
     This function is compiled separately.
     """
-    rows, by = rows_at(address), rows_at(statistics)
+    rows, stats = rows_at(address), rows_at(statistics)
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
     n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
     for i in range(n_entries):
         x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
-        if by.centred[uint(column)] > 0.0 and x == x:
-            ordered, held = rows.ranks[uint(column)], n_ranked_values(by, uint(column))
+        if stats.centred[uint(column)] > 0.0 and x == x:
+            ordered, held = rows.ranks[uint(column)], n_ranked_values(stats, uint(column))
             if held < rows.window:
                 entering[uint(column)] = count_below(ordered, x, held)
                 upto[uint(column)] = count_upto(ordered, x, held, entering[uint(column)])
-            elif not is_guessed(rows, uint(column), x):
+            elif not reuse_positions(rows, uint(column), x):
                 rows.searched[uint(n)], rows.sought[uint(n)] = column, x
                 n += 1
     search(rows, n, entering)
@@ -76,8 +76,8 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
 
 
 @inlined
-def is_guessed(rows, j, x):
-    """Try the positions found last and return whether they apply to x.
+def reuse_positions(rows, j, x):
+    """Use the positions found last if they apply to x; return whether they do.
 
     Columns with few distinct values often repeat their positions.
     """
@@ -108,28 +108,28 @@ def search(rows, n, found):
 
 
 @inlined
-def observe_ranks(rows, by, values, columns):
-    """Add a learned row to the recent values, before `by` observes the row."""
-    call_pointer(rows.take_ranks, row_addresses(rows, by, values, columns))
+def observe_ranks(rows, stats, values, columns):
+    """Add a learned row to the recent values, before `stats` observes the row."""
+    call_pointer(rows.take_ranks, row_addresses(rows, stats, values, columns))
 
 
 def take_ranks(address, statistics, values_address, columns_address, n_entries):
     """Implement `observe_ranks` as a separately compiled function."""
-    rows, by = rows_at(address), rows_at(statistics)
+    rows, stats = rows_at(address), rows_at(statistics)
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
     n_ranked, leaving = rows.ranks.shape[0], rows.leaving
-    find_places(rows, by, values, columns)
+    find_places(rows, stats, values, columns)
     for i in range(n_entries):
         x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
         j = uint(column)
-        if x == x and by.due[j] >= 0.0 and leaving[j] >= 0:
+        if x == x and stats.due[j] >= 0.0 and leaving[j] >= 0:
             replace(rows.ranks[j], leaving[j], rows.entering[j], x)
 
 
 @kernel
-def find_places(rows, by, values, columns):
+def find_places(rows, stats, values, columns):
     """Find where the values of a row replace the oldest recent values.
 
     The positions go to `leaving` and `entering`; `leaving` is -1 where nothing changes.
@@ -139,10 +139,10 @@ def find_places(rows, by, values, columns):
         x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
-        if not (x == x and by.due[uint(column)] >= 0.0):
+        if not (x == x and stats.due[uint(column)] >= 0.0):
             continue
         j = uint(column)
-        index = n_ranked_values(by, j)
+        index = n_ranked_values(stats, j)
         after = index - window
         if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1

@@ -33,8 +33,8 @@ FARTHER = 100.0
 # The least share of values that differ from the anchor. A mostly zero column has many ties.
 LEAST_UNTIED = 1e-3
 
-# Room of memory that need not grow, in events.
-ROOM = 1 << 62
+# Room for events of a memory that need not grow.
+UNLIMITED = 1 << 62
 # Largest count that a float64 represents exactly.
 MOST_EVENTS = 2.0**53
 # The inverse root of the smallest positive float64.
@@ -54,7 +54,9 @@ SCALER = Schema(
     {
         "row_length": Number("number of leading columns for which a single event has values", i64),
         "listed": Number("1 + number of columns listed by a single event, 0 if it lists none", i64),
-        "room": Number("number of events that can be learned in this memory", i64, start=float(ROOM), is_address=True),
+        "room": Number(
+            "number of events that can be learned in this memory", i64, start=float(UNLIMITED), is_address=True
+        ),
         "held": address("positive while a thread holds the learner's lock, or after another memory replaced this one"),
         "n_pairs": Number("number of pairs of the current event", i64),
         "in_order": Number("whether the pairs of the current event belong to the first weight rows, in order", i64),
@@ -165,6 +167,6 @@ def is_far(rows, j, x):
 
 
 @inlined
-def n_ranked_values(by, j):
+def n_ranked_values(stats, j):
     """Return the number of values of column j since its recent values started."""
-    return int(by.present[j] - by.began[j])
+    return int(stats.present[j] - stats.began[j])

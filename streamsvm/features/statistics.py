@@ -146,14 +146,14 @@ def keep_near(rows, values):
     """
     for j in range(values.size):
         x = values[uint(j)]
-        if is_far(rows, j, x) and is_outlier(rows, j, x):
+        if is_far(rows, j, x) and count_outlier(rows, j, x):
             rows.present[uint(j)] += 1.0
             x = math.nan
         rows.entered[uint(j)] = x
 
 
 @kernel
-def is_outlier(rows, j, x):
+def count_outlier(rows, j, x):
     """Count an outlier of column j; return False if the statistics restart at x."""
     untied = max(1.0 - rows.ties[j], LEAST_UNTIED)
     step = 1.0 / (LEAK * untied)
@@ -220,7 +220,7 @@ def observe_pairs(rows, values, columns):
         j = uint(column)
         if is_sample:
             watch(rows, column, x)
-        if is_far(rows, j, x) and is_outlier(rows, column, x):
+        if is_far(rows, j, x) and count_outlier(rows, column, x):
             present[j] += 1.0
             continue
         delta = x - shift[j]

@@ -68,7 +68,7 @@ def load_whole(rows, values):
 
 
 @kernel
-def load_pairs(rows, by, values, columns):
+def load_pairs(rows, stats, values, columns):
     """Implement `load` for any row, without missing entries.
 
     Parameters
@@ -76,11 +76,11 @@ def load_pairs(rows, by, values, columns):
     by
         State with the statistics that scale the row; it observes the same events.
     """
-    shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
+    shift, scale, out, limit = stats.shift, stats.scale, rows.scaled, rows.limit
     out_rows = rows.own_rows
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     if n_ranked > 0:
-        call_pointer(rows.find_ranks, row_addresses(rows, by, values, columns))
+        call_pointer(rows.find_ranks, row_addresses(rows, stats, values, columns))
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
@@ -92,12 +92,12 @@ def load_pairs(rows, by, values, columns):
                 continue
             return -1 - i
         j = columns[uint(i)]
-        if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators are not ranked
-            z = rank(rows, by, j)
+        if j < n_ranked and stats.centred[j] > 0.0:  # sparse columns and indicators are not ranked
+            z = rank(rows, stats, j)
         else:
             z = (x - shift[uint(j)]) * scale[uint(j)]
-            if abs(z) > FAR and is_far(by, j, x):
-                z = scaled_outlier(by, j, x)
+            if abs(z) > FAR and is_far(stats, j, x):
+                z = scaled_outlier(stats, j, x)
             z = z if z < limit else limit
             z = z if z > -limit else -limit
         out_rows[uint(m)] = j + 1

@@ -28,7 +28,7 @@ import numpy as np
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import best_class, fast_softmax_terms, scale_terms
-from streamsvm.core.math import log_of, most_loss, moved
+from streamsvm.core.math import log_of, logs_of, most_loss, moved
 from streamsvm.core.schema import Array, Number, Schema
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
@@ -57,7 +57,7 @@ _GAIN = most_loss(LEAST_LIKELY)
 TEMPERATURE_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
 
 
-def inverse_temperature(
+def temperature_field(
     text: str, least: float = LEAST_INVERSE_TEMPERATURE, most: float = MOST_INVERSE_TEMPERATURE
 ) -> Number:
     """Create the schema field of a learned inverse temperature."""
@@ -96,7 +96,7 @@ def calibrated(beta, logs, proba, n, label):
 CALIBRATION = Schema(
     "calibration",
     {
-        "inverse_temperature": inverse_temperature("exponent of the probabilities"),
+        "inverse_temperature": temperature_field("exponent of the probabilities"),
         "odds": Number("odds that a label is random", start=FIRST_ODDS, saved=True, bounds=(LEAST_ODDS, MOST_ODDS)),
         "of_temperature": Number(
             "recent Fisher information on log(inverse_temperature)",
@@ -154,10 +154,10 @@ def is_used(state):
 
 def noise_of(state: State) -> float:
     """Return the estimated share of random labels, 0 if the correction is inactive."""
-    return float(state.odds / (1.0 + state.odds)) if state.gain > MARGIN else 0.0
+    return float(noise_share.py_func(state)) if is_used.py_func(state) else 0.0
 
 
-def begin_with(state: State, noise: float, beta: float = 1.0) -> None:
+def activate(state: State, noise: float, beta: float = 1.0) -> None:
     """Activate the correction, if the share of random labels is positive."""
     if noise > 0.0:
         state.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
@@ -166,17 +166,24 @@ def begin_with(state: State, noise: float, beta: float = 1.0) -> None:
 
 
 @inlined
-def share_of(state, c, n):
-    """Return the probability of entry c if all classes are equally likely."""
-    return (state.others if c == n - 1 else 1.0) / (n - 1 + state.others)
+def noise_share(state):
+    """Return the share of random labels."""
+    return state.odds / (1.0 + state.odds)
+
+
+@inlined
+def uniform_share(c, n, others):
+    """Return the probability of entry c if all classes are equally likely.
+
+    The last of n entries represents `others` classes.
+    """
+    return (float(others) if c == n - 1 else 1.0) / (n - 1 + others)
 
 
 @kernel
 def mix(state, n, proba):
     """Compute the corrected probabilities of n classes in `state.mixed`."""
-    logs, others = state.logs, state.others
-    for c in range(n):
-        logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
+    logs_of(proba, n, state.others, LEAST_PROBABILITY, state.logs)
     mix_logs(state, n)
 
 
@@ -190,9 +197,9 @@ def mix_logs(state, n):
         noiseless[n - 1] += math.log(others)
     total = fast_softmax_terms(noiseless, 0, n, 1.0, noiseless, 0)
     scale_terms(noiseless, 0, n, 1.0 / total)
-    noise = state.odds / (1.0 + state.odds)
+    noise = noise_share(state)
     for c in range(n):
-        mixed[c] = (1.0 - noise) * noiseless[c] + noise * share_of(state, c, n)
+        mixed[c] = (1.0 - noise) * noiseless[c] + noise * uniform_share(c, n, others)
 
 
 @inlined
@@ -213,7 +220,7 @@ def find_softmax(state, scores, n, beta, proba):
     """Compute the calibrated softmax of `beta * scores`, without logarithms."""
     exponent, noise = beta, 0.0
     if is_used(state) and n > 1:
-        exponent, noise = beta * state.inverse_temperature, state.odds / (1.0 + state.odds)
+        exponent, noise = beta * state.inverse_temperature, noise_share(state)
     total = fast_softmax_terms(scores, 0, n, exponent, proba, 0)
     share, rest = (1.0 - noise) / total, noise / n
     for c in range(n):
@@ -242,7 +249,7 @@ def learn_softmax(state, scores, n, beta, label):
 @kernel
 def learn_mixed(state, n, label):
     """Update the correction with a label, after `mix` or `mix_logs`."""
-    logs, noiseless, mixed, noise = state.logs, state.noiseless, state.mixed, state.odds / (1.0 + state.odds)
+    logs, noiseless, mixed, noise = state.logs, state.noiseless, state.mixed, noise_share(state)
     count = state.others if label == n - 1 else 1.0
     gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)
     middle, keep = 0.0, 1.0 - 1.0 / state.memory
@@ -255,7 +262,7 @@ def learn_mixed(state, n, label):
     by_temperature = by_odds = 0.0
     for c in range(n):
         d_temperature = (1.0 - noise) * state.inverse_temperature * noiseless[c] * (logs[c] - middle)
-        d_odds = (1.0 - noise) * noise * (share_of(state, c, n) - noiseless[c])
+        d_odds = (1.0 - noise) * noise * (uniform_share(c, n, state.others) - noiseless[c])
         share = 1.0 / mixed[c]
         of_temperature += share * d_temperature * d_temperature
         of_odds += share * d_odds * d_odds

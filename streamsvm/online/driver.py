@@ -25,7 +25,7 @@ from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load
 from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
 
-# Return value of `put` if it copies no values.
+# Return value of `unpack` if it copies no values.
 NOT_TAKEN = -(1 << 62)
 
 
@@ -46,7 +46,7 @@ def drive(address, values_address, columns_address, n, shared):
 
 
 @inlined
-def put(rows, packed):
+def unpack(rows, packed):
     """Copy the packed values of a single event into the learner's memory.
 
     If there are no packed values, a thread that holds the lock has already written them. They are values of the first
@@ -90,10 +90,10 @@ def event(rows, packed, label, weight):
     -------
     int
         For a prediction the best class, or -1 without classes. After learning 0. A number below -1 means that nothing
-        has changed: -2 - i if value i cannot be used, and -2 if `put` copied no values. Probabilities are in `proba`,
-        after learning only if there is a callback.
+        has changed: -2 - i if value i cannot be used, and -2 if `unpack` copied no values. Probabilities are in
+        `proba`, after learning only if there is a callback.
     """
-    n = put(rows, packed)
+    n = unpack(rows, packed)
     if n == NOT_TAKEN:
         return -2
     rows.request, rows.label, rows.weight, rows.at = label, max(label, -1), weight, 0

@@ -15,11 +15,11 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.changes import Changes
-from streamsvm.decide.conformal import AllSets, follow_address
+from streamsvm.decide.conformal import AllSets, callback_address
 from streamsvm.decide.reasons import Explains
 from streamsvm.features import ranks
 from streamsvm.features.first_rows import FirstRows
-from streamsvm.features.scaler import ROOM
+from streamsvm.features.scaler import UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.labels import as_label
 from streamsvm.locks import LearnerLock, locked
@@ -64,12 +64,12 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
     _shares_space = False  # with other learners
 
     @abstractmethod
-    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = UNLIMITED) -> State:
         """Return an empty state with the settings of this learner, for `room` events."""
 
     def _room_for(self, n: int) -> int:
-        """Return for how many events memory for n events suffices; `ROOM` if unlimited."""
-        return ROOM
+        """Return for how many events memory for n events suffices."""
+        return UNLIMITED
 
     def _fresh_state(self) -> State:
         """Return an empty state of the current capacity."""
@@ -79,7 +79,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """Allocate memory for n more events, and for columns of interrupted calls."""
         if self._n_prepared < len(self._space) and not self._shares_space:
             self._grow()
-        if self._room < ROOM and (needed := self._n_held() + n) > self._room:
+        if self._room < UNLIMITED and (needed := self._n_held() + n) > self._room:
             self._move(self._capacity, self._room_for(capacity_for(needed)))
 
     def _n_held(self) -> int:
@@ -105,7 +105,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         """
         check_mutable(self, name)
         type(self)(**self._get_params() | {name: value})  # refuses invalid values
-        self._move(self._capacity, ROOM)
+        self._move(self._capacity, UNLIMITED)
         self.__dict__[name] = value
         self._fit_settings(self._state)
         state = self._fresh_state()
@@ -196,8 +196,8 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
 
     def _on_new_sets(self) -> None:
         """Connect prediction sets with the probabilities of single events."""
-        self._rows.callback_memory = self._sets.follow(self._proba[None, : len(self.labels.codes)])
-        self._rows.callback = follow_address() if self._sets else 0
+        self._rows.callback_memory = self._sets.bind_callback(self._proba[None, : len(self.labels.codes)])
+        self._rows.callback = callback_address() if self._sets else 0
 
     def _grow(self, n_new: int = 0) -> None:
         """Grow to the number of known columns, and of known and new classes."""
@@ -238,7 +238,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
-        twin._room = ROOM  # may be larger than the number of learned rows
+        twin._room = UNLIMITED  # may be larger than the number of learned rows
         twin._use(twin._fresh_state())
         twin.share_schema(self)
         return twin

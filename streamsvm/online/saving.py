@@ -20,7 +20,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.conformal import AllSets
 from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import MOST_EVENTS, ROOM
+from streamsvm.features.scaler import MOST_EVENTS, UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
@@ -103,7 +103,7 @@ class SavedLearner(RowLearner):
         self._first = None
         self.labels = Classes(decode_labels(header["classes"]))
         self.labels.many_at = int(header["many_classes_at"])
-        self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), ROOM
+        self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), UNLIMITED
         state = self._new_state(len(self._space), len(self.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         check_names(arrays, {*state.names(), *self._sets.arrays()})
@@ -234,7 +234,7 @@ class SavedLearner(RowLearner):
         notices
             The warnings given so far, shared by all learners.
         """
-        self._make_room(ROOM)  # another learner's memory, with more events, may replace this one
+        self._make_room(UNLIMITED)  # another learner's memory, with more events, may replace this one
         content = json.loads(data)
         self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
         self._space.issued = notices
@@ -321,12 +321,12 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     check_ranks(rows, rows)
 
 
-def check_ranks(rows: State, by: State) -> None:
+def check_ranks(rows: State, stats: State) -> None:
     """Refuse recent values of an archive that contradict their columns' statistics."""
     n, width = rows.ranks.shape
     if not rows.ranks.size:
         return
-    is_held = np.arange(width) < np.minimum(by.present - by.began, rows.window)[:n, None]
+    is_held = np.arange(width) < np.minimum(stats.present - stats.began, rows.window)[:n, None]
     ring, ranks = (np.where(is_held, values, math.inf) for values in (rows.ring, rows.ranks))
     alike = (np.sort(ring, axis=1) == ranks).all(axis=1)
     if not alike.all():

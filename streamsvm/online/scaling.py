@@ -11,7 +11,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features import ranks
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.features.scaler import CLIP, LARGEST, NONE, RANK, ROOM, SCALER, STANDARD
+from streamsvm.features.scaler import CLIP, LARGEST, NONE, RANK, SCALER, STANDARD, UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.models import Scaler
 from streamsvm.parameters import ParameterError
@@ -29,8 +29,8 @@ def new_rows(
     window: int = 0,
     spacing: int = 1,
     *,
-    by_others: bool = False,
-    room: int = ROOM,
+    stats_elsewhere: bool = False,
+    room: int = UNLIMITED,
 ) -> State:
     """Create the memory of rows of `n_columns` columns.
 
@@ -42,7 +42,7 @@ def new_rows(
         One of SCALINGS; None if the rows arrive scaled.
     window, spacing
         Size of the window of "rank" or "decayed" scaling, and the stride at which values enter a window of ranks.
-    by_others
+    stats_elsewhere
         Whether another memory has the statistics; then none are allocated here.
     room
         Number of events after which the memory must grow.
@@ -53,7 +53,7 @@ def new_rows(
         {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
-            "scaled": n_columns if kind is not None and not by_others else 0,
+            "scaled": n_columns if kind is not None and not stats_elsewhere else 0,
             "ranked": ranked,
             "window": min(window, room) if kind == "rank" else 0,
         },
@@ -73,25 +73,25 @@ def new_rows(
     return rows
 
 
-def n_recent(rows: State, by: State, j: int) -> int:
+def n_recent(rows: State, stats: State, j: int) -> int:
     """Return the number of values among which column j is ranked.
 
-    `by` is the memory that has the statistics of the columns.
+    `stats` is the memory that has the statistics of the columns.
     """
-    return int(min(by.present[j] - by.began[j], rows.window))
+    return int(min(stats.present[j] - stats.began[j], rows.window))
 
 
-def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
+def unscaled(rows: State, stats: State, columns: Ints, values: Floats) -> list[float]:
     """Convert scaled values to the units of the stream; ranks become quantiles.
 
-    `by` is the memory that has the statistics of the columns.
+    `stats` is the memory that has the statistics of the columns.
     """
-    scale, shift = by.scale[columns], by.shift[columns]
+    scale, shift = stats.scale[columns], stats.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
     if rows.scaling == RANK:
         for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
-            if j < len(rows.ranks) and by.centred[j] > 0.0:
-                held = rows.ranks[j, : n_recent(rows, by, j)]
+            if j < len(rows.ranks) and stats.centred[j] > 0.0:
+                held = rows.ranks[j, : n_recent(rows, stats, j)]
                 if len(held) == 0:
                     continue
                 place = min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0) * (len(held) - 1)

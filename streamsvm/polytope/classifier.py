@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.core.state import State
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.features.scaler import LARGEST, ROOM
+from streamsvm.features.scaler import LARGEST, UNLIMITED
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.mutation import MutableParameter
@@ -165,7 +165,7 @@ class CPMClassifier(base.OnlineClassifier):
         yield {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"}
         yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
-    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = UNLIMITED) -> State:
         """Return an empty state; `rows` is given if an ensemble scales the rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         sizes = {"weight_rows": n_columns + 1, "classes": n_classes, "faces": self.n_faces}
@@ -246,7 +246,7 @@ class CPMClassifier(base.OnlineClassifier):
         kernels.ENTRY_POINTS["open_classes"](self._state, n_classes)
         beta = min(max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
         self._state.inverse_temperature = beta
-        calibration.begin_with(self._state.calibration, model.noise, model.inverse_temperature / beta)
+        calibration.activate(self._state.calibration, model.noise, model.inverse_temperature / beta)
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 

@@ -32,7 +32,7 @@ def dot_faces(weights, n_faces, rows, values, m, out):
 
 @inlined
 def dot_lanes(weights, starts, rows, values, m, out):
-    """Implement `dot_faces` for LANES faces from each of three starts.
+    """Implement `dot_faces` for DOUBLES faces from each of three starts.
 
     The ranges of faces may overlap. The sums stay in registers.
     """

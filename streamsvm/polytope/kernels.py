@@ -15,7 +15,7 @@ import math
 from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.core.losses import FEW, fast_softmax_terms, scale_terms, slice_max
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
@@ -26,11 +26,11 @@ from streamsvm.online.calibration import (
     CALIBRATION,
     MOST_SURPRISE,
     find_softmax,
-    inverse_temperature,
     is_sampled,
     learn_softmax,
     stepped,
     surprise,
+    temperature_field,
 )
 from streamsvm.polytope.face_counts import assign, step_count
 from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, square_norm
@@ -53,7 +53,7 @@ CPM = Schema(
         "count_growth": Number("growth factor of `next_count`"),
         "balanced": Number("whether class weights are inverse to class frequencies"),
         "reach": Number("maximum change of a score by one step, 0 for no limit", saved=True, bounds=(0.0, 1.0)),
-        "inverse_temperature": inverse_temperature(
+        "inverse_temperature": temperature_field(
             "inverse temperature of the probabilities", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
         ),
         "weights": Array(
@@ -92,7 +92,7 @@ def score(state, rows, values, m):
     n, k, scores, tops = state.n_classes, state.n_faces, state.scores, state.tops
     dot_faces(state.weights, n * k, rows, values, m, scores)
     for c in range(n):
-        tops[uint(c)] = largest(scores, c * k, k)
+        tops[uint(c)] = slice_max(scores, c * k, k)
 
 
 @inlined
@@ -187,7 +187,7 @@ def step(state, rows, values, m, label, weight):
             if c == label:
                 for f in range(first, first + k):
                     coefs[uint(f)] = 0.0
-                place(state, c, change)
+                write_coef(state, c, change)
             else:
                 threshold = -1.0 / a
                 for f in range(first, first + k):
@@ -212,7 +212,7 @@ def step(state, rows, values, m, label, weight):
 
 
 @kernel
-def place(state, c, change):
+def write_coef(state, c, change):
     """Write the coefficient of an event of class c to its assigned face."""
     first, best, top = c * state.n_faces, 0, state.tops[c]
     while state.scores[first + best] < top:

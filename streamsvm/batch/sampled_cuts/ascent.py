@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel
+from streamsvm.core.math import HALF, ONE, TWO, ZERO
 from streamsvm.core.simd import uint
 
-# Unsigned indices, because numba then omits the handling of negative ones.
 # Steps between two computations of the duality gap.
 LOOK = 8
 # Minimum curvature of a row given another row, as a share of its curvature alone; less is rounding error.
 LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
-ZERO, HALF, ONE, TWO = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(2.0)
 # Rows with at least this share of the largest gain also take a step, at most MORE rows per class.
 NEAR, MORE = np.float32(0.05), 4
 # Number of interleaved parts in `largest`, because compilers do not vectorise an argmax.

@@ -12,7 +12,6 @@ from streamsvm.core.jit import allocating, jit_fma, kernel
 from streamsvm.core.math import exp32
 from streamsvm.core.simd import uint
 
-# Unsigned indices, because numba then omits the handling of negative ones.
 # Rows scored at a time.
 STRIP = 256
 
