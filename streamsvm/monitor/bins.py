@@ -240,14 +240,20 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
 # Descriptions ---------------------------------------------------------------------------------------------------------
 
 
-def summary(profile: ColumnProfile, counts: Floats, n_events: float) -> dict[str, Any]:
-    """Describe counts of a column: mean and quantiles or frequent values, and shares."""
+def summary(profile: ColumnProfile, counts: Floats, n_events: float, beside: Floats | None = None) -> dict[str, Any]:
+    """Describe counts of a column: mean and quantiles or frequent values, and shares.
+
+    Frequent values are those of the counts and of others to compare them with, so that both descriptions have the same.
+    """
     if profile.kind == "empty":  # there is no type to compare with
         return {"missing": _share(counts[pos.MISSING], n_events)}
     shares = {"missing": _share(counts[pos.MISSING], n_events), "other_type": _share(counts[pos.TYPE], n_events)}
     present = n_events - counts[pos.MISSING] - counts[pos.TYPE]
-    describe = _numbers if profile.kind == "number" else _texts
-    found = describe(profile, counts, present) if present > 0.0 else {}
+    found: dict[str, Any] = {}
+    if present > 0.0 and profile.kind == "number":
+        found = _numbers(profile, counts, present)
+    elif present > 0.0:
+        found = _texts(profile, counts, present, counts if beside is None else beside)
     return found | {name: share for name, share in shares.items() if share or name == "missing"}
 
 
@@ -255,8 +261,11 @@ def _share(count: float, n: float) -> float:
     return round(float(count) / float(n), 6)
 
 
-def _texts(profile: ColumnProfile, counts: Floats, present: float) -> dict[str, Any]:
-    order = np.argsort(-counts[: len(profile.values)], kind="stable")[:5]
+def _texts(profile: ColumnProfile, counts: Floats, present: float, beside: Floats) -> dict[str, Any]:
+    own, others = (
+        each[: len(profile.values)] / max(each[: len(profile.values)].sum(), 1.0) for each in (counts, beside)
+    )
+    order = np.argsort(-np.maximum(own, others), kind="stable")[:5]
     found: dict[str, Any] = {"values": {profile.values[i]: _share(counts[i], present) for i in order}}
     return found | ({"unseen": _share(counts[pos.UNSEEN], present)} if profile.kind == "category" else {})
 

@@ -97,8 +97,8 @@ def _alarm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], 
         kind,
         end,
         end - n_events,
-        summary(profile, profile.counts, profile.n_events),
-        summary(profile, counts, n_events),
+        summary(profile, profile.counts, profile.n_events, counts),
+        summary(profile, counts, n_events, profile.counts),
         _evidence(float(log_p[among].min()), N_TESTS),
     )
 
@@ -220,7 +220,7 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
             counts, n_events, s = columns.tally.last[scale, c], size, scale
     if profile is None or not profile.n_events:
         return ColumnState(name, "" if profile is None else profile.kind, "learning", {}, {})
-    reference = summary(profile, profile.counts, profile.n_events)
+    reference = summary(profile, profile.counts, profile.n_events, counts)
     status = "monitored" if profile.is_compared else "dependent"
     kinds = tuple(kind for kind, is_changed in zip(_WATCHED, changed, strict=True) if is_changed)
     begin = int(since[changed].min()) * BLOCK if kinds else None
@@ -229,7 +229,7 @@ def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], sinc
     log_p = _log_p(profile, counts, s, n_events)
     tested = np.isfinite(columns.tally.high[s, c, : pos.TOTAL])
     least = float(log_p[tested].min(initial=0.0))
-    recent = summary(profile, counts, n_events)
+    recent = summary(profile, counts, n_events, profile.counts)
     before, after = _shares(profile, profile.counts, profile.n_events), _shares(profile, counts, n_events)
     moved = round(float(np.abs(after - before).sum()) / 2.0, 4)
     before, after = before + 0.5 / profile.n_events, after + 0.5 / n_events

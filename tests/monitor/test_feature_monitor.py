@@ -443,3 +443,17 @@ def test_a_stream_may_begin_without_any_value():
     monitor.learn_many([{"size": None}, {}] * 64)
     monitor.learn_many([{"size": float(i % 7)} for i in range(512)])
     assert [(state.name, state.status) for state in monitor.columns()] == [("size", "monitored")]
+
+
+def test_the_values_of_a_category_are_described_before_and_after():
+    rng, names = np.random.default_rng(3), np.array(list("abcdef"), object)
+    monitor = FeatureMonitor(reference=2_048)
+    monitor.learn_many({"kind": rng.choice(names, 2_048, p=[0.18, 0.17, 0.17, 0.17, 0.16, 0.15])})
+    monitor.learn_many({"kind": rng.choice(names, 2_048, p=[0.05, 0.06, 0.17, 0.17, 0.16, 0.39])})
+    alarm, state = monitor.alarms[0], monitor.columns()[0]
+    for before, after in (
+        (alarm.before["values"], alarm.after["values"]),
+        (state.reference["values"], state.recent["values"]),
+    ):
+        assert set(before) == set(after)
+        assert 0.1 < before["f"] < 0.2 < after["f"]  # not 0 because five others were more frequent
