@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import threading
-import time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +49,7 @@ from streamsvm.refit.tasks import Solution, Task, WindowRows
 from streamsvm.refit.vote import ModelVote
 from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
+from tests.commands import wait_for
 from tests.errors import raises
 from tests.learners import MAKERS, dicts, looped
 from tests.refit.solvers import Failing, Moody, Renaming, Short, Slow, Sparse, Told
@@ -105,6 +105,11 @@ def wait_for_earlier_jobs() -> None:
         job.wait()
 
 
+def started_job(model: RefitClassifier) -> Any:
+    """Return the job of the running refit when a worker has taken it."""
+    return wait_for(lambda: (job := model._refits._job.job)._worker and job, "a worker", every=0.01)
+
+
 def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     wait_for_earlier_jobs()
     for worker in jobs._workers:
@@ -114,9 +119,7 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     X, y = hidden(300)
     model = cheap(Told(), trigger=Every(200), timeout=30.0)
     model.learn_many(X[:210], y[:210])
-    job = model._refits._job.job
-    while job._worker is None:
-        time.sleep(0.01)
+    job = started_job(model)
     is_over, is_started, waits = job._over.wait, job._worker.has_started.wait, []
 
     def wait_for_the_end(seconds):
@@ -727,9 +730,7 @@ def test_a_slow_solver_is_abandoned_and_delays_nothing():
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), timeout=0.01)
     model.learn_many(X[:210], y[:210])
-    job = model._refits._job.job
-    while job._worker is None:
-        time.sleep(0.01)
+    job = started_job(model)
     model.learn_many(X[210:], y[210:])
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
     job.wait()
@@ -743,9 +744,7 @@ def test_refits_of_a_discarded_model_delay_nothing(monkeypatch):
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
-    job = model._refits._job.job
-    while job._worker is None:  # the job of the copy must not be first
-        time.sleep(0.01)
+    job = started_job(model)  # the job of the copy must not be first
     other = copy.copy(model)
     del model
     gc.collect()

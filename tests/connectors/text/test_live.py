@@ -28,23 +28,25 @@ def following(path: Path, **options: Any) -> Any:
     return iter(open_source(str(path), at_end="wait", **options))
 
 
+def growing(folder: Path, text: str, **options: Any) -> tuple[Path, Any]:
+    """Return a new file and its batches."""
+    write(path := folder / "a.csv", text)
+    return path, following(path, **options)
+
+
 def values(batch: Batch) -> list[Any]:
     return [row["x"] for row in batch.rows()]
 
 
 def test_appended_lines_are_returned_soon_and_incomplete_ones_wait(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, "x\n1\n2\n3")
-    batches = following(path)
+    path, batches = growing(tmp_path, "x\n1\n2\n3")
     assert values(next(batches)) == [1, 2]
     append(path, "0\n4\n")
     assert values(next(batches)) == [30, 4]  # not an empty batch, as after silence
 
 
 def test_a_header_may_arrive_later(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, "x,")
-    batches = following(path, label="y")
+    path, batches = growing(tmp_path, "x,", label="y")
     assert len(next(batches)) == 0
     append(path, "y\n1,0\n")
     batch = next(batches)
@@ -52,27 +54,21 @@ def test_a_header_may_arrive_later(tmp_path):
 
 
 def test_a_late_header_without_the_label_stops(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, "")
-    batches = following(path, label="y")
+    path, batches = growing(tmp_path, "", label="y")
     append(path, "x,z\n1,0\n")
     with raises(ConnectorError, reason="no column", column="y"):
         next(batches)
 
 
 def test_a_quoted_record_is_waited_for(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, 'x,z\n"a\nb')
-    batches = following(path)
+    path, batches = growing(tmp_path, 'x,z\n"a\nb')
     assert len(next(batches)) == 0
     append(path, '",1\n')
     assert values(next(batches)) == ["a\nb"]
 
 
 def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
-    path = tmp_path / "a.csv"
-    write(path, "x\n1\n2\n")
-    batches = following(path)
+    path, batches = growing(tmp_path, "x\n1\n2\n")
     next(batches)
     os.truncate(path, 2)
     with raises(ConnectorError, reason="truncated"):
@@ -95,9 +91,7 @@ def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
 @pytest.mark.parametrize("header", ["x,z", ",".join(["x", *(f"column {i}" for i in range(1000))])])
 def test_a_file_rewritten_beyond_the_read_position_is_refused(tmp_path, header):
     gaps = "," * header.count(",") + "\n"
-    path = tmp_path / "a.csv"
-    write(path, f"{header}\n1{gaps}2{gaps}")
-    batches = following(path)
+    path, batches = growing(tmp_path, f"{header}\n1{gaps}2{gaps}")
     position = next(batches).position
     write(path, f"{header}\n" + "".join(f"{i}{gaps}" for i in range(5, 99)))
     with raises(ConnectorError, reason="truncated"):
