@@ -168,7 +168,7 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
 
         See `StreamSVMClassifier.leaders` for the keys.
         """
-        (own, *others), name = self._refits.vote.standing(), self._refits.solver_name
+        (own, *others), name = self._refits.vote.standing(), self._refits.solver.name
         own["member"] = type(self._model).__name__
         heads = getattr(self._model, "leaders", lambda: [{**own, "head": "", "weight": 1.0}])()
         rows = [{**head, "weight": head["weight"] * own["weight"]} for head in heads]

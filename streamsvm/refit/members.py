@@ -52,8 +52,6 @@ class Member:
 
     Attributes
     ----------
-    n_columns
-        Number of the learner's columns, from the first, that the model uses.
     addresses
         Addresses of the compiled function that evaluates the model and of its state; 0 for a foreign model.
     """
@@ -66,12 +64,8 @@ class Member:
         self.task: Task | None = None
         self.addresses = (0, 0)
         self._set_temperature(inverse_temperature)
-        if self.has_arrays:
-            self.n_columns = int(
-                self.model.n_columns if isinstance(self.model, Trees) else len(self.model.scaler.shift)
-            )
-        else:
-            self.task, self.n_columns = task, int(self.model.n_features_in_)
+        if not self.has_arrays:
+            self.task, self._n_columns = task, int(self.model.n_features_in_)
             self._is_wide = task is not None and is_wide(task)
             self._allows_nan, self._has_failed = allows_nan(self.model), False
 
@@ -134,8 +128,8 @@ class Member:
     def _matrix(self, rows: EncodedRows) -> Any:
         """Return rows in the form used for fitting, sparse or dense."""
         if self._is_wide:
-            return csr_of(rows, self.n_columns)
-        X = dense_of(rows, self.n_columns)
+            return csr_of(rows, self._n_columns)
+        X = dense_of(rows, self._n_columns)
         return X if self._allows_nan else np.nan_to_num(X, copy=False)
 
     def _proba(self, X: Any) -> Floats:

@@ -99,8 +99,7 @@ class Refits:
     """
 
     def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
-        self.learner, self._solver, self._settings = learner, solver, settings
-        self.solver_name = solver.name
+        self.learner, self.solver, self._settings = learner, solver, settings
         self.vote = ModelVote(settings.max_members)
         self.window = (settings.window or Adaptive(50_000)).begin()
         trigger = settings.trigger or Growing(most=25_000)
@@ -209,13 +208,13 @@ class Refits:
             delay = int(settings.delay or min(max(DELAY_SHARE * n, DELAY_LEAST), DELAY_MOST))
         refit = Refit(self._n_refits, self.seen, self.seen + delay)
         self._refit = refit  # also if it is interrupted here
-        relevance = self.learner.column_relevance() if self._solver.asks_relevance else None
+        relevance = self.learner.column_relevance() if self.solver.asks_relevance else None
         rest = dict(self._carried), self._newest_model(), settings.seed
         self._start(refit, partial(_task, self.window.held(), relevance, *rest))
 
     def _start(self, refit: Refit, task: Callable[[], Task]) -> None:
         self._refit = refit
-        self._job = JobHandle(Job(self._solver, refit, task))
+        self._job = JobHandle(Job(self.solver, refit, task))
 
     def _newest_model(self) -> Any:
         """Return the newest model if the next solver can start from it."""
@@ -228,7 +227,7 @@ class Refits:
         handle = self._job
         self._refit = self._job = None
         note: dict[str, Any] = {"number": refit.number, "event": refit.event, "entered": refit.due, "events": 0}
-        note |= {"solver": self._solver.name, "settings": {}, "score": None, "seconds": 0.0, "outcome": "votes"}
+        note |= {"solver": self.solver.name, "settings": {}, "score": None, "seconds": 0.0, "outcome": "votes"}
         try:
             if handle is None:
                 raise RuntimeError("it was interrupted at its start, for example by Ctrl-C")
@@ -269,7 +268,7 @@ class Refits:
             logger.warning(
                 "the refit after %d events by %s failed; the next trigger starts another: %s: %s",
                 refit.event,
-                self._solver.name,
+                self.solver.name,
                 type(error).__name__,
                 error,
             )
@@ -324,7 +323,7 @@ class Refits:
         self._trigger.restore(header["triggered"])
         names = [f"member{k}" for k in range(1, len(self.vote.members) + 1)]
         members = [
-            archive.member_of(part_of(state, name), self._solver, n_classes) if name in header else None
+            archive.member_of(part_of(state, name), self.solver, n_classes) if name in header else None
             for name in names
         ]
         self.vote.restore(part_of(state, "vote")[1], members, n_classes)

@@ -20,11 +20,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import EncodedRows, Floats
-from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Trees
+from streamsvm.models import KernelExpansion, LinearModel, Trees
+from streamsvm.models.arrays import Model
 from streamsvm.parameters import ParameterError, ParameterTypeError
 from streamsvm.refit.tasks import Solution, Task, WindowRows, check_size, csr_of, dense, dense_of, is_wide, scaled
-
-Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
 # Settings are scored on the newest fifth of the rows, within bounds.
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
@@ -79,20 +78,15 @@ class _Searching:
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
             return best, math.nan
         smaller = replace(task, window=older, previous=None)
-        tried, top = [best], self._score(smaller, best, newer)
-        while len(tried) < MOST_FITS:
-            change = next((c for c in self._changes(best, task) if c not in tried), None)
-            if change is None:
-                break
+        change: dict[str, Any] | None = best
+        tried, top = list[dict[str, Any]](), -math.inf
+        while change is not None and len(tried) < MOST_FITS:
             tried.append(change)
-            score = self._score(smaller, change, newer)
+            score = _accuracy(self._fit(smaller, change), newer, task.n_columns)
             if score > top + BETTER:
                 best, top = change, score
+            change = next((c for c in self._changes(best, task) if c not in tried), None)
         return best, top
-
-    def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
-        """Return the accuracy of settings on the newer rows."""
-        return _accuracy(self._fit(task, settings), newer, task.n_columns)
 
     def _first(self) -> dict[str, Any]:
         """Return the settings of the first refit."""
