@@ -61,13 +61,13 @@ def test_a_state_contains_words_of_pending_and_relearnable_events(
     assert len(store.state(tmp_path)[1]["open.data"]) == 40 * n_events
 
 
-def test_digests_of_keys_are_siphash() -> None:
+def test_digests_of_keys_are_siphash(tmp_path: Path) -> None:
     """Expected digests are from `openssl mac -macopt size:16 SIPHASH`.
 
     The key is 000102...0f.
     """
-    store = Store()
-    store._use_secret(bytes(range(16)))
+    store, (header, arrays) = Store(), Store().state(tmp_path)
+    store.restore(header | {"secret_of_digests": bytes(range(16)).hex()}, arrays, tmp_path)
     keys = [b"", b"\0", b"abcdefgh", b"hello world, 17 b", bytes(range(200))]
     assert [digest.tobytes().hex() for digest in store.digests(keys)] == [
         "a3817f04ba25a8e66df67214c7550293",
