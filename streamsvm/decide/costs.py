@@ -119,7 +119,7 @@ class Costs:
                     ", ".join(map(repr, [*named][:_SHOWN])),
                 )
 
-    def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, follow: bool = True) -> tuple[Ints, Floats]:
+    def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, learn: bool = True) -> tuple[Ints, Floats]:
         """Decide on each row, then count its label.
 
         Parameters
@@ -130,7 +130,7 @@ class Costs:
             The class of each event by number, -1 if unknown.
         classes
             The labels, in order of first arrival.
-        follow
+        learn
             Whether to count labels, or to use them only for the costs of the decisions.
 
         Returns
@@ -140,11 +140,11 @@ class Costs:
         costs : ndarray of float64, shape (n,)
             The cost of each decision, NaN if unknown.
         """
-        decisions, weights = self.decide_rows(proba, codes, classes, np.full(len(codes), follow))
+        decisions, weights = self.decide_rows(proba, codes, classes, np.full(len(codes), learn))
         return decisions, self.paid(decisions, codes, weights, classes[: proba.shape[1]])
 
     def decide_rows(
-        self, proba: Floats, codes: Ints, classes: Sequence[Any], follow: NDArray[np.bool_]
+        self, proba: Floats, codes: Ints, classes: Sequence[Any], learn: NDArray[np.bool_]
     ) -> tuple[Ints, Floats]:
         """Decide on each row, then count its label.
 
@@ -154,7 +154,7 @@ class Costs:
         ----------
         proba, codes, classes
             See `run`.
-        follow
+        learn
             The rows with labels that are counted.
 
         Returns
@@ -165,9 +165,9 @@ class Costs:
             The "balanced" weight of each row's label, else 1.
         """
         n, k = proba.shape
-        matrix, taken = self.matrix(classes[:k]), codes[follow & (codes >= 0) & (codes < k)]
+        matrix, taken = self.matrix(classes[:k]), codes[learn & (codes >= 0) & (codes < k)]
         weights = np.ones(n)
-        before = self._counts_before(np.where(follow, codes, -1), k)
+        before = self._counts_before(np.where(learn, codes, -1), k)
         if self._is_balanced:
             weight, known = np.broadcast_to(_balanced(before), proba.shape), np.flatnonzero((codes >= 0) & (codes < k))
             weights[known] = weight[known, codes[known]]

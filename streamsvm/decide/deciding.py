@@ -237,7 +237,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         else:
             shares = model.predict_proba_many(X)  # a pandas data frame from River's classifiers
             proba = self._over_known(shares.to_numpy(), list(shares.columns))
-        decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)
+        decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, learn=False)
         return series_like(X, self._answers(decisions))
 
     @locked
@@ -306,7 +306,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         _, _, shares = model.run_batch(features, labels, learn, True, **kwargs)
         shares = self._over_known(shares, model.classes_[: shares.shape[1]])
         codes = self._codes_of(labels) if learn else np.full(len(shares), -1)
-        decisions = self.costs.run(shares, codes, self.classes_, follow=learn)[0]
+        decisions = self.costs.run(shares, codes, self.classes_, learn=learn)[0]
         scores = np.full(len(shares), np.nan)
         found = np.flatnonzero(decisions >= 0)
         scores[found] = shares[found, decisions[found]]

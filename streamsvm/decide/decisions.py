@@ -32,20 +32,20 @@ class Rows:
         The labels, None if unknown.
     asked
         The rows that need a decision.
-    followed
+    learned
         The rows with labels that cause an update. Other labels are only used for the costs of the decisions.
     """
 
     proba: Floats
     labels: Sequence[Any]
     asked: NDArray[np.bool_]
-    followed: NDArray[np.bool_]
+    learned: NDArray[np.bool_]
 
     @classmethod
-    def with_labels(cls, proba: Floats, labels: Sequence[Any], *, follow: bool) -> Rows:
+    def with_labels(cls, proba: Floats, labels: Sequence[Any], *, learn: bool) -> Rows:
         """Create the rows of events with immediate labels."""
         n = len(labels)
-        return cls(np.nan_to_num(proba), labels, np.ones(n, np.bool_), np.full(n, follow))
+        return cls(np.nan_to_num(proba), labels, np.ones(n, np.bool_), np.full(n, learn))
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Decisions:
     Examples
     --------
     >>> decisions = Decisions(costs=Costs(abstain=0.3))
-    >>> rows = Rows.with_labels(np.array([[0.9, 0.1], [0.5, 0.5]]), ["no", "yes"], follow=True)
+    >>> rows = Rows.with_labels(np.array([[0.9, 0.1], [0.5, 0.5]]), ["no", "yes"], learn=True)
     >>> decisions.run(rows, ["no", "yes"]).decisions
     array([ 0, -1])
     """
@@ -131,9 +131,9 @@ class Decisions:
         codes = self.codes(rows.labels, classes)
         found = Decided(codes=codes)
         if self.sets is not None:
-            found.members = self.sets.run(rows.proba, np.where(rows.followed, codes, -1))
+            found.members = self.sets.run(rows.proba, np.where(rows.learned, codes, -1))
         if self.costs is not None:
-            found.decisions, found.weights = self.costs.decide_rows(rows.proba, codes, classes, rows.followed)
+            found.decisions, found.weights = self.costs.decide_rows(rows.proba, codes, classes, rows.learned)
         if self.alarms is not None:
             found.own = self.is_alarmed_for(rows.labels)
             found.alarms = self._alarmed(self.alarms, rows, found.own, classes)
@@ -155,7 +155,7 @@ class Decisions:
         # A share counts each event once, so the second rows of events with late labels are left out.
         used = rows.asked if alarms.kind == "share" else np.ones(n, np.bool_)
         raised = np.zeros(n, np.int64)
-        raised[used] = alarms.run(p[used], np.where(rows.followed, own, -1)[used])
+        raised[used] = alarms.run(p[used], np.where(rows.learned, own, -1)[used])
         return raised
 
     # Single events without alarms -------------------------------------------------------------------------------------

@@ -328,9 +328,9 @@ class Join:
             rows[n:] = self.decisions.unpacked([held[i] for i in source.tolist()], len(classes))[0]
             rows[n + np.flatnonzero(is_new)] = rows[source[is_new]]
             order = np.argsort(np.concatenate([np.flatnonzero(timeline.is_event), timeline.matches]))
-            followed = np.concatenate([np.zeros(n, np.bool_), (timeline.kind[timeline.matches] != LATE) & self.learn])
+            learned = np.concatenate([np.zeros(n, np.bool_), (timeline.kind[timeline.matches] != LATE) & self.learn])
             in_turn = CategoricalColumn(order, [*[None] * n, *labels])
-            found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, followed[order]), classes)
+            found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, learned[order]), classes)
             found = found.part(np.argsort(order))
             weights = weights if found.weights is None else found.weights[n:]
             decided = found.part(slice(n)).with_first_classes(k)

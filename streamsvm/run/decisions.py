@@ -112,7 +112,7 @@ class DecideStage(Stage):
         answers, classes = step.answers, self.run.learner.classes
         if answers.probas is None or not self._decisions:
             return
-        rows = Rows.with_labels(answers.probas, answers.batch.labels, follow=self.run.config.learn)
+        rows = Rows.with_labels(answers.probas, answers.batch.labels, learn=self.run.config.learn)
         answers.decided = self._decisions.run(rows, classes)
         for judged in step.judged:
             judged.values |= self._decisions.judged(answers.decided, judged.labels, classes)

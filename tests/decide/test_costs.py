@@ -64,7 +64,7 @@ def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -
     costs.matrix(classes)
     for code in rng.integers(n_classes, size=100).tolist():
         proba[:] = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
-        [many], _ = costs.run(proba, np.full(1, -1), classes, follow=False)
+        [many], _ = costs.run(proba, np.full(1, -1), classes, learn=False)
         assert costs.decide_one(proba[0]) == many
         costs.count_labels(code)
 
@@ -189,7 +189,7 @@ def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_sam
         classes, shares = model.classes_, model.predict_proba_one(x)
         counts = model.costs.counts.copy()
         [expected], _ = model.costs.run(
-            np.array([[shares.get(label, 0.0) for label in classes]]), np.array([-1]), classes, follow=False
+            np.array([[shares.get(label, 0.0) for label in classes]]), np.array([-1]), classes, learn=False
         )
         assert model.costs.counts.tolist() == counts.tolist()
         assert model.predict_one(x) == (None if expected < 0 else classes[expected])
