@@ -14,11 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamsvm.cli.terminal import complain, logged, prepare_streams
+from streamsvm.cli.terminal import TEMPORARY, complain, logged, prepare_streams
 
 # Slow imports are local to their functions, so that `--help` and refusals are fast.
 
-_TEMPORARY = 75  # equals `os.EX_TEMPFAIL`, which some systems lack
 # Exit code of a program that SIGPIPE ended, because a reader such as `head` closed the pipe.
 _READER_GONE = 128 + 13
 
@@ -63,7 +62,7 @@ def _run_command(arguments: list[str], started: float) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at exit fails again
         return _READER_GONE
     except UnreachableError as error:
-        return complain(error, _TEMPORARY)
+        return complain(error, TEMPORARY)
     except (RunError, ConnectorError, OSError) as error:
         return complain(error, 1)
     except MemoryError as error:

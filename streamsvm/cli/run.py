@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from streamsvm.cli.terminal import complain
+from streamsvm.cli.terminal import SIGNALS, TEMPORARY, complain
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 STOP_S = 9.0
 """Seconds until the process of a stopped run is ended."""
 _SAY_S = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BROKERS_AWAY = 75  # equals `os.EX_TEMPFAIL`, which some systems lack
 _timers: list[threading.Timer] = []
 
 
@@ -91,12 +89,11 @@ def _encodable(shown: str, stream: TextIO) -> str:
 
 def _rejects(report: Report) -> str:
     """Return the message for mostly rejected events, with the first known reason."""
+    from streamsvm.run.notices import rejection
+
     rejected, events = report.metrics.rejected, report.metrics.events
-    text = f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}"
-    for first in report.examples[:1]:
-        place = ", ".join(f"{name} {value}" for name, value in first.origin.items())
-        text += f"; the first one: {place}: {first.reason}"
-    return text
+    first = "".join(f"; the first one: {rejection(one)}" for one in report.examples[:1])
+    return f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}{first}"
 
 
 @contextlib.contextmanager
@@ -107,13 +104,13 @@ def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
     """
 
     def handle(number: int, _: object) -> None:
-        for each in _SIGNALS:
+        for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         caught.append(number)
         end_within(STOP_S, number, lambda: runner.waits_for)
         runner.stop()
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield
     finally:
@@ -137,7 +134,7 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
     """
 
     def end(waited: str) -> None:
-        os._exit(_BROKERS_AWAY if waited == "brokers" else 128 + number)
+        os._exit(TEMPORARY if waited == "brokers" else 128 + number)
 
     def say_and_end() -> None:
         waited = waits_for()

@@ -5,9 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+TEMPORARY = 75
+"""Exit code of a temporary failure.
+
+It equals `os.EX_TEMPFAIL`, which some systems lack.
+"""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a command."""
 
 
 def prepare_streams() -> None:

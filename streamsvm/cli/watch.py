@@ -6,6 +6,7 @@ import signal
 from typing import NoReturn
 
 from streamsvm.cli.commands import Watch
+from streamsvm.cli.terminal import SIGNALS
 from streamsvm.run.converters import read_token
 
 
@@ -16,7 +17,7 @@ def main(options: Watch, _started: float) -> int:
     def leave(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, leave)
     watch(options.place, options.page, read_token(options.page_token_file, "--page-token-file") or None)
     return 0

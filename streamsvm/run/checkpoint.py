@@ -25,10 +25,10 @@ from streamsvm.run.learners import class_path
 
 logger = logging.getLogger(__name__)
 
-_PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `pending.store`
+_PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `delayed.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
-_IF_ANY = ("decisions", "notices", "monitor", "late")
+_ALL_STATES = (*_STATES, "decisions", "notices", "monitor", "late")
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class Checkpoint:
         """Replace the snapshot atomically and durably."""
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header["code"] = kind_of_code()
-        states = {name: snapshot.states[name] for name in (*_STATES, *_IF_ANY) if name in snapshot.states}
+        states = {name: snapshot.states[name] for name in _ALL_STATES if name in snapshot.states}
         header, arrays = nested(states, header, "/")
         with writing(f"checkpoint: {self.path}"):
             write_archive(self.path, header, arrays)
@@ -238,9 +238,8 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
-    parts = tuple(f"{part}/" for part in (*_STATES, *_IF_ANY))
-    check_names(arrays, {name for name in arrays if name.startswith(parts)})
-    states = {part: part_of((header, arrays), part, "/") for part in (*_STATES, *_IF_ANY) if part in header}
+    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _ALL_STATES))})
+    states = {part: part_of((header, arrays), part, "/") for part in _ALL_STATES if part in header}
     ended, code = str(header.get("ended", "")), str(header.get("code", ""))
     return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)
 

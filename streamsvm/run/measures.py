@@ -20,20 +20,12 @@ CURVE_LINES = ("model", "no_change", "majority")
 """Hits of the model and two baselines: the previous and the majority label."""
 COLUMNS = (
     *CURVE_LINES,
-    "rated",
-    "log_loss",
-    "brier",
-    "sets",
-    "covered",
-    "size",
-    "costed",
-    "cost",
-    "watched",
-    "alarms",
-    "right",
-    "events",
+    *("rated", "log_loss", "brier"),
+    *("sets", "covered", "size"),
+    *("costed", "cost"),
+    *("watched", "alarms", "right", "events"),
 )
-"""Counts of judged events.
+"""Counts of judged events, by group.
 
 The first count of each group after the hits is the number of events in it.
 """

@@ -74,9 +74,9 @@ class Metrics(Stateful):
     Examples
     --------
     >>> metrics = Metrics()
-    >>> metrics.update(["a", "b", None, "b"], np.array([-1, 0, 1, 1]), ["a", "b"])
-    >>> metrics.events, metrics.judged, metrics.unanswered, metrics.accuracy
-    (4, 2, 1, 0.5)
+    >>> metrics.judge(["a", "b", None, "b"], np.array([-1, 0, 1, 1]), ["a", "b"])
+    >>> metrics.judged, metrics.unanswered, metrics.accuracy
+    (2, 1, 0.5)
     >>> again = Metrics()
     >>> again.restore(metrics.state())
     >>> again.accuracy
@@ -120,20 +120,10 @@ class Metrics(Stateful):
         hits = int(self.measures.curve.totals()[CURVE_LINES.index(name)])
         return hits / self.judged if self.judged else float("nan")
 
-    def update(
-        self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
-    ) -> None:
-        """Add a batch of labels (None if unknown), and predictions by class index or -1.
-
-        `more` has further results of the predictions, as for `judge`.
-        """
-        self.events += len(labels)
-        self.judge(labels, codes, classes, **more)
-
     def judge(
         self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
     ) -> None:
-        """Add labels of events that were predicted earlier, and their predictions.
+        """Add labels (None if unknown), and predictions by class index or -1.
 
         `more` has scores, probabilities, sets, costs and alarms over `classes`, as for `Measures.add`.
         """

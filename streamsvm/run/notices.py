@@ -37,8 +37,12 @@ def rejection(one: Rejected, longest: int = 300) -> str:
     >>> rejection(Rejected("the label is missing", {"stream": "labels", "offset": 7}))
     'stream labels, offset 7: the label is missing'
     """
-    place = ", ".join(f"{name} {shown(value, longest)}" for name, value in one.origin.items())
-    return f"{place}: {shown(one.reason, longest)}"
+    return f"{place_text(one, longest)}: {shown(one.reason, longest)}"
+
+
+def place_text(one: Rejected, longest: int = 40) -> str:
+    """Return the place of a rejected record on one line."""
+    return ", ".join(f"{name} {shown(value, longest)}" for name, value in one.origin.items())
 
 
 class RunNotices:

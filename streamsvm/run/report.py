@@ -196,17 +196,6 @@ class Report:
                 logger.warning("%s", notice)
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
-    def sample(self, model: Any) -> None:
-        """Take a sample for the history, if one is due.
-
-        Parameters
-        ----------
-        model
-            Model now.
-        """
-        metrics = self.metrics
-        self.history.take(model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
-
 
 class Rate:
     """Events per second, over at least the last second."""

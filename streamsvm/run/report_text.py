@@ -273,14 +273,10 @@ def _monitor(report: Report) -> list[str]:
     now = f"changed now: {listed(changed)}" if changed else "none is changed now"
     counts = ", ".join(f"{kind} {n:,}" for kind, n in found["counts"].items() if kind != "accuracy")
     lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}"]
-    n_lines = len(lines)
     # The most relevant first, then the latest.
-    alarms.sort(key=lambda alarm: (-(alarm["relevance"] or 0.0), -alarm["events"]))
-    lines += [
-        f"  after event {alarm['events']:,}: {line(alarm)}{_followed(alarm, report.metrics)}"
-        for alarm in alarms[:_MOST_DROPS]
-    ]
-    left_out = sum(found["counts"].values()) - found["counts"].get("accuracy", 0) - len(lines) + n_lines
+    first = sorted(alarms, key=lambda alarm: (-(alarm["relevance"] or 0.0), -alarm["events"]))[:_MOST_DROPS]
+    lines += [f"  after event {one['events']:,}: {line(one)}{_followed(one, report.metrics)}" for one in first]
+    left_out = sum(found["counts"].values()) - found["counts"].get("accuracy", 0) - len(first)
     lines += [f"  and {left_out:,} more"] if left_out > 0 else []
     if found["dependent"]:
         why = "dates, identifiers, or values that depend on each other for as long as the reference"

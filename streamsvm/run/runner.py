@@ -12,6 +12,7 @@ from connectors.joined import JoinedSource
 from connectors.progress import BatchProgress
 from connectors.streams import Sink, Source
 from streamsvm.core.clock import working_time
+from streamsvm.run import stages
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.decisions import DecideStage, RunDecisions, warn_of_unknown_labels
@@ -26,16 +27,6 @@ from streamsvm.run.notices import RunNotices
 from streamsvm.run.outputs import Outputs
 from streamsvm.run.report import Observer, Report
 from streamsvm.run.stage import Part, Stage, Step
-from streamsvm.run.stages import (
-    DeclareStage,
-    ExplainStage,
-    MeasureStage,
-    ObserveStage,
-    PredictStage,
-    RejectStage,
-    SampleStage,
-    WriteStage,
-)
 
 
 class Runner:
@@ -169,16 +160,16 @@ class Runner:
         self.parts = {"metrics": report.metrics, "history": report.history, "decisions": decisions}
         self.parts["notices"] = self.notices
         return [
-            SampleStage(self),
-            *([ExplainStage(self)] if config.explain else []),
-            DeclareStage(self),
+            stages.SampleStage(self),
+            *([stages.ExplainStage(self)] if config.explain else []),
+            stages.DeclareStage(self),
             # The join stores decisions with the events.
-            *([JoinStage(self, decisions)] if are_late else [PredictStage(self), DecideStage(self, decisions)]),
-            MeasureStage(self),
+            *([JoinStage(self, decisions)] if are_late else [stages.PredictStage(self), DecideStage(self, decisions)]),
+            stages.MeasureStage(self),
             *([] if report.monitor is None else [MonitorStage(self, report.monitor)]),
-            WriteStage(self, class_names),
-            RejectStage(self),
-            ObserveStage(self),
+            stages.WriteStage(self, class_names),
+            stages.RejectStage(self),
+            stages.ObserveStage(self),
         ]
 
     # The loop -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ class SampleStage(Stage):
     def end_batch(self, *, whole: bool) -> None:
         """Take a sample if it is due. Sources do not resume within a batch."""
         if whole:
-            self.run.report.sample(self.run.model)
+            history, metrics = self.run.report.history, self.run.report.metrics
+            history.take(self.run.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
 
 
 class ModelStage(Stage):

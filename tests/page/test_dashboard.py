@@ -99,7 +99,7 @@ def test_drift_is_marked_where_it_was_noticed(whole):
 def test_a_new_class_is_marked_at_its_first_label():
     report = Report("a model", "a source", None, None, Metrics())
     for labels in ([0] * 1_500, [0, 0, 7, 7], [0, 7]):
-        report.metrics.update(labels, np.zeros(len(labels), int), [0])
+        report.metrics.judge(labels, np.zeros(len(labels), int), [0])
     assert annotations_of(report) == [{"kind": "class", "judged": 1_502, "text": "7"}]
 
 
@@ -354,7 +354,7 @@ def test_calibration_is_that_of_the_measures():
     metrics = Metrics(window=200)
     assert calibration(metrics.measures) is None
     codes, scores, proba = (p > 0.5).astype(int), np.maximum(p, 1 - p), np.column_stack([1 - p, p])
-    metrics.update(labels, codes, ["a", "b"], scores=scores, proba=proba)
+    metrics.judge(labels, codes, ["a", "b"], scores=scores, proba=proba)
     found = calibration(metrics.measures)
     of_label = np.where(np.array(labels) == "b", p, 1 - p)
     assert found is not None
@@ -371,7 +371,7 @@ def test_confusions_of_late():
         labels = np.minimum(rng.geometric(0.2, 100), 19)
         guesses = np.where(rng.uniform(size=100) < 0.8, labels, 0)
         seen += zip(labels.tolist(), guesses.tolist(), strict=True)
-        metrics.update(labels.tolist(), guesses, classes)
+        metrics.judge(labels.tolist(), guesses, classes)
         found = confusion(metrics)
     assert found["events"] == 1_000
     late = Counter(seen[-found["events"] :])

@@ -233,7 +233,7 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path):
     report.metrics = Metrics()
     rng = np.random.default_rng(1)
     labels = (rng.random(20_000) < 0.003).tolist()
-    report.metrics.update(labels, np.zeros(20_000, np.int64), [False])
+    report.metrics.judge(labels, np.zeros(20_000, np.int64), [False])
     history = report.history
     for event in range(1000, 20_001, 1000):
         history.take(Told({"a": 1.02 + event / 1e6, "b": 1.01}), event, event)

@@ -119,8 +119,8 @@ def test_events_without_probabilities_count_only_for_known_measures():
 
 def test_probabilities_go_by_the_labels_whatever_numbers_a_model_gives_them():
     metrics = Metrics()
-    metrics.update(["c"], np.array([-1]), [])
+    metrics.judge(["c"], np.array([-1]), [])
     more = {"scores": np.full(3, 0.7), "proba": np.array([[0.7, 0.2, 0.1]] * 3)}
-    metrics.update(["a", "b", None], np.array([0, 0, 1]), ["a", "b", "c"], **more)
+    metrics.judge(["a", "b", None], np.array([0, 0, 1]), ["a", "b", "c"], **more)
     assert metrics.measures.overall["log_loss"] == pytest.approx(-math.log(0.7 * 0.2) / 2.0, abs=1e-6)
     assert [label for label, _ in metrics.ranked()] == ["a", "b", "c"]

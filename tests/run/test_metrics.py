@@ -30,7 +30,7 @@ def stream(seed: int, n: int, n_classes: int = 4) -> tuple[list[object], np.ndar
 def feed(measured: Metrics, labels: list[object], codes: np.ndarray, classes: list[object], cuts: list[int]) -> Metrics:
     edges = [0, *sorted(cuts), len(labels)]
     for a, b in pairwise(edges):
-        measured.update(labels[a:b], codes[a:b], classes)
+        measured.judge(labels[a:b], codes[a:b], classes)
     return measured
 
 
@@ -104,23 +104,23 @@ def test_cuts_and_resumption_change_nothing(seed, cuts, window):
 
 def test_recent_accuracies_are_of_the_same_events():
     measured = Metrics(window=3)
-    measured.update(["a", "a", "a", "b", "b", "b"], np.array([0, 0, 0, 0, 1, 1]), ["a", "b"])
+    measured.judge(["a", "a", "a", "b", "b", "b"], np.array([0, 0, 0, 0, 1, 1]), ["a", "b"])
     assert measured.measures.recent_hits == pytest.approx({"model": 2 / 3, "no_change": 2 / 3, "majority": 0.0})
 
 
 def test_classes_that_arrive_late():
     measured = Metrics()
-    measured.update(["a", "b"], np.array([-1, 0]), ["a", "b"])
-    measured.update(["c", "c"], np.array([1, 2]), ["a", "b", "c"])
+    measured.judge(["a", "b"], np.array([-1, 0]), ["a", "b"])
+    measured.judge(["c", "c"], np.array([1, 2]), ["a", "b", "c"])
     scores = {each.label: (each.events, each.predicted, each.recall) for each in measured.scores().classes}
     assert scores == {"a": (0, 1, 0.0), "b": (1, 1, 0.0), "c": (2, 1, 0.5)}
-    assert (measured.events, measured.judged, measured.unanswered) == (4, 3, 1)
+    assert (measured.judged, measured.unanswered) == (3, 1)
 
 
 def test_nothing_judged():
     measured = Metrics()
-    measured.update([None, None], np.array([-1, -1]), [])
-    assert measured.events == 2
+    measured.judge([None, None], np.array([-1, -1]), [])
+    assert measured.judged == measured.unanswered == 0
     assert np.isnan(measured.accuracy)
     assert np.isnan(measured.recent_accuracy)
     assert measured.scores().classes == []

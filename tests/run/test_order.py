@@ -107,7 +107,7 @@ def test_sorted_labels_are_noticed_in_any_batches(name):
     for size in (97, len(y)):
         metrics = Metrics()
         for start, end in pairwise([*range(0, len(y), size), len(y)]):
-            metrics.update(y[start:end].tolist(), np.full(end - start, -1), [])
+            metrics.judge(y[start:end].tolist(), np.full(end - start, -1), [])
             metrics = restored(Metrics(), metrics.state()) if size == 97 else metrics
         found.add(metrics.order_notice)
     (notice,) = found

@@ -23,6 +23,7 @@ from streamsvm.run.formatting import known, plain
 from streamsvm.run.history import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
+from streamsvm.run.notices import place_text
 from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
@@ -245,11 +246,7 @@ def _stream(report: Report) -> dict[str, Any]:
         "rejects": {
             "reasons": report.rejects.reasons.most_common(),
             "last": [
-                {
-                    "reason": one.reason,
-                    "place": ", ".join(f"{name} {shown(value)}" for name, value in one.origin.items()),
-                    "raw": one.raw,
-                }
+                {"reason": one.reason, "place": place_text(one), "raw": one.raw}
                 for one in reversed(report.rejects.last)
             ],
             "to": report.rejected,
