@@ -176,11 +176,10 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
-        if kwargs:
-            raise _refused(kwargs)
+        _refuse(kwargs)
         with self._lock:
             found = self._predict(x, key, time, proba=False)
-            chosen = None if self._deciding is None else self._joined().decided.decisions
+            chosen = None if self._deciding is None else self._started_join().decided.decisions
             return found.label if chosen is None else self._label(int(chosen[0]))
 
     def predict_proba_one(
@@ -199,8 +198,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
-        if kwargs:
-            raise _refused(kwargs)
+        _refuse(kwargs)
         with self._lock:
             return dict(self._predict(x, key, time, proba=True).shares_by_label)
 
@@ -220,7 +218,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         ValueError
             If sets with a different coverage were requested before.
         """
-        join = self._joined()
+        join = self._started_join()
         sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
         if (sets.coverage, sets.by_class) != (coverage, by_class):
             raise ValueError(
@@ -267,8 +265,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
-        if kwargs:
-            raise _refused(kwargs)
+        _refuse(kwargs)
         with self._lock:
             if self._sets_of != (coverage, by_class):
                 self.label_sets(coverage, by_class)
@@ -305,10 +302,9 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
                     self._deciding.add_labels(self._adapter.classes)
             self.model.learn_one(x, y, **kwargs)
             return
-        if kwargs:
-            raise _refused(kwargs)
+        _refuse(kwargs)
         with self._lock:
-            join, text = self._join or self._joined(), key_text(x if key is None else key)
+            join, text = self._join or self._started_join(), key_text(x if key is None else key)
             if not join.learn_one(y, text, NOW if time is None else milliseconds(time)):
                 moment = self._moment(time, join)
                 join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
@@ -322,7 +318,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
 
     def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
         """Predict an event, without a batch if possible, and store it as pending."""
-        adapter, join, text = self._adapter, self._join or self._joined(), key_text(key)
+        adapter, join, text = self._adapter, self._join or self._started_join(), key_text(key)
         if isinstance(adapter, RowModel):
             adapter.with_proba = proba or bool(self._sets)
         moment = NOW if time is None else milliseconds(time)
@@ -356,7 +352,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
     def _label(self, code: int) -> Any:
         return self._adapter.classes[code] if code >= 0 else None
 
-    def _joined(self) -> Join:
+    def _started_join(self) -> Join:
         if self._join is None:
             store = Store(
                 wait_ms=self._keys.wait_ms,
@@ -394,5 +390,6 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         return {} if self._join is None else self._join.store.counts
 
 
-def _refused(kwargs: dict[str, Any]) -> TypeError:
-    return TypeError(f"{', '.join(kwargs)}: calls with a key take no other arguments than `time`: remove them")
+def _refuse(kwargs: dict[str, Any]) -> None:
+    if kwargs:
+        raise TypeError(f"{', '.join(kwargs)}: calls with a key take no other arguments than `time`: remove them")

@@ -103,7 +103,7 @@ class Join:
         bool
             False if the event needs `step`: then nothing has changed.
         """
-        single, text = self._row, key.encode("utf-8", "surrogatepass")
+        single, text = self._row, _encoded(key)
         if single is None and (self._single is None or self._decides):
             return False
         if single is not None and (row := single.pack(x)) is not None and self._layout_of(single) >= 0:
@@ -154,7 +154,7 @@ class Join:
         label, key, time
             The label; time NOW for the newest time so far.
         """
-        store, text = self.store, key.encode("utf-8", "surrogatepass")
+        store, text = self.store, _encoded(key)
         if self._row is None and (self._single is None or self._decides):
             return False
         code = store.labels[label]
@@ -220,7 +220,7 @@ class Join:
                 return False
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
-            record = store.table.records[store.table.at(slot)]
+            record = store.records(slot)
             about = (int(record[name]) for name in ("layout", "start", "n_row", "n_key", "n_words"))
             if not self._learn_stored(self.on_timeout, slot, *about):
                 self._run(_NO_EVENTS, store.pack([], 0), [], [], _LABEL[:0], journal[i:].copy())
@@ -272,7 +272,7 @@ class Join:
         store.put(timeline.slots[new], codes[new], scores[new], events.origins[new])
         probas = None if answer.probas is None else answer.probas[given.predicted]
         kept, stored, weights, decided = self._decide(timeline, probas, [values[i] for i in timeline.labels.tolist()])
-        joined = self._joined(timeline, values, stored, weights)
+        joined = self._matches(timeline, values, stored, weights)
         if self.with_keys:
             joined.keys = self._keys(timeline, keys, late_keys, is_event)
         which = new[store.holds(timeline.slots[new])]
@@ -337,7 +337,7 @@ class Join:
         held[:n] = kept = self.decisions.packed(probas, decided)
         return kept, [held[i] for i in source.tolist()], weights, decided
 
-    def _joined(self, timeline: Timeline, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
+    def _matches(self, timeline: Timeline, values: Sequence[Any], stored: list[Floats], weights: Floats) -> Matches:
         """Return the matches, without keys."""
         at, records = timeline.matches, self.store.records(timeline.slot[timeline.matches])
         outcomes = np.array([_OUTCOME_OF[kind] for kind in timeline.kind[at].tolist()], np.int64)
@@ -372,7 +372,7 @@ class Join:
         kinds = journal[:, KIND].tolist() if len(journal) == 2 else []
         if EVENT in kinds and (kinds[0] in _LEAVING or kinds[1] in _LEAVING):  # the oldest event leaves
             slot = int(journal[1 - kinds.index(EVENT), SLOT])
-            record = self.store.table.records[self.store.table.at(slot)]
+            record = self.store.records(slot)
             if not self.store.segments.holds(record["status"]):
                 self.store.free_one(slot, int(record["n_words"]))
             return

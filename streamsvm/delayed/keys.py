@@ -67,8 +67,6 @@ class KeyExamples:
         """Add keys, with the first time of each, up to a limit."""
         for found, keys, times in ((self._events, of_events, event_times), (self._labels, of_labels, label_times)):
             n = max(_KEPT - len(found), 0)
-            if not n:
-                continue
             for key, time in zip(key_texts(keys[:n]), times[:n], strict=True):
                 found.setdefault(key, int(time))
         self.wants_events, self.wants_labels = len(self._events) < _KEPT, len(self._labels) < _KEPT

@@ -198,6 +198,5 @@ def _json(values: list[Any]) -> bytes:
     try:
         return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:  # strings that are not valid UTF-8, or numbers beyond 64 bits
-        return json.dumps(
-            [value if isinstance(value, str) or value is None else float(value) for value in values]
-        ).encode()
+        plain = [value if isinstance(value, str | None) else float(value) for value in values]
+        return json.dumps(plain).encode()

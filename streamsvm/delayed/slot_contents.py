@@ -59,10 +59,9 @@ class SlotContents:
         n_words = rows.lengths + np.array([-(-len(key) // 8) for key in keys], np.int64)
         return int(self.table.state.event_bytes) + int(self.table.state.word_bytes) * n_words
 
-    def records(self, slots: Ints) -> NDArray[Any]:
-        """Return copies of the records of slots."""
-        found: NDArray[Any] = self.table.records[self.table.at(slots)]
-        return found
+    def records(self, slots: Any) -> Any:
+        """Return copies of the records of slots, or the record of one slot."""
+        return self.table.records[self.table.at(slots)]
 
     def holds(self, slots: Ints) -> NDArray[np.bool_]:
         """Return whether the rows of slots are needed."""
@@ -104,10 +103,8 @@ class SlotContents:
         stored = [part for key, i, a, b in spans for part in (words[a:b], key, values[8 * k * i : 8 * k * (i + 1)])]
         n_words, data = n_row + k + [len(key) // 8 for key in own], self.segments.open_at(int(slots[0]))
         found = {"layout": rows.layouts[which], "n_row": n_row, "n_words": n_words}
-        found |= {
-            "start": len(data) // 8 + np.cumsum(n_words) - n_words,
-            "n_key": [len(keys[i]) for i in which.tolist()],
-        }
+        found["n_key"] = [len(keys[i]) for i in which.tolist()]
+        found["start"] = len(data) // 8 + np.cumsum(n_words) - n_words
         for name, column in found.items():
             self.table.records[name][self.table.at(slots)] = column
         data += b"".join(stored)
@@ -124,7 +121,7 @@ class SlotContents:
         width
             Number of words of memory.
         """
-        records = self.table.records[self.table.at(slots)]
+        records = self.records(slots)
         row, key = (records[n].astype(np.int64) for n in ("n_row", "n_key"))
         ends = np.cumsum([0 * row, row, -(-key // 8), records["n_words"] - row + key // -8 - width, 0 * row + width], 0)
         i = ("row", "key", "probas", "memory").index(name)
@@ -135,15 +132,13 @@ class SlotContents:
         """Return the rows of ascending slots as they were at prediction time."""
         if self.keeps_objects or not len(slots):
             return [self._objects[slot] for slot in slots.tolist()]
-        layouts = self.table.records["layout"][self.table.at(slots)].astype(np.int64)
-        return self.layouts.unpack(layouts, *self.part(slots, "row"))
+        return self.layouts.unpack(self.records(slots)["layout"].astype(np.int64), *self.part(slots, "row"))
 
     def keys(self, slots: Ints) -> list[str]:
         """Return the keys of ascending slots that are pending or have just left."""
         words, lengths = self.part(slots, "key")
         data, ends = words.tobytes(), (8 * np.cumsum(lengths)).tolist()
-        n = self.table.records["n_key"][self.table.at(slots)].tolist()
-        found = zip([0, *ends], n, strict=False)
+        found = zip([0, *ends], self.records(slots)["n_key"].tolist(), strict=False)
         return [data[start : start + size].decode("utf-8", "surrogatepass") for start, size in found]
 
     def free_one(self, slot: int, n_words: int) -> None:

@@ -40,8 +40,8 @@ class SlotTable:
         self.fit(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
-        self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
-        self.state.bind(found=self._found)
+        own = {"table": self._table, "journal": self._journal, "found": self._found}
+        self.state.bind(slots=self.records.view(np.recarray), **own)
         self._base, self.address = int(self.state.base), self.state.address
         # Memory views of numbers, which are read faster.
         views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data

@@ -98,8 +98,7 @@ class Store(SlotContents):
         self._spare, self._data = 0, bytearray()
         state = self.table.state
         state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
-        if wait_ms is not None:
-            state.wait = wait_ms
+        state.wait = kernels.NEVER if wait_ms is None else wait_ms
 
     def expect(self, *, event_bytes: int, class_bytes: int, learns_timeouts: bool) -> None:
         """Prepare for a model.
@@ -316,12 +315,8 @@ class Store(SlotContents):
             "segments": [segment.first for segment in self.segments.all],
         }
         changing = {"status": records["status"], "label": records["label"]}
-        own: dict[str, State] = {
-            "table": ({}, self.table.state.saved()),
-            "open": ({}, self._segment(-1)),
-            "slots": ({}, changing),
-        }
-        return nested(own, header)
+        own = {"table": self.table.state.saved(), "open": self._segment(-1), "slots": changing}
+        return nested({name: ({}, arrays) for name, arrays in own.items()}, header)
 
     def _segment(self, i: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a segment."""

@@ -128,10 +128,8 @@ class KeyedClassifier(KeyEvents):
         check_number("max_pending", max_pending, 1, 1_000_000, whole=True)
         self.label, self.ignore, self.time, self.join = label, tuple(ignore), time, join
         self.key_ttl, self.label_timeout, self.max_pending = key_ttl, label_timeout, max_pending
-        self._key_ttl_ms, self._label_timeout_ms = (
-            _milliseconds("key_ttl", key_ttl),
-            _milliseconds("label_timeout", label_timeout),
-        )
+        self._key_ttl_ms = _milliseconds("key_ttl", key_ttl)
+        self._label_timeout_ms = _milliseconds("label_timeout", label_timeout)
         if time is None and (self._key_ttl_ms or self._label_timeout_ms):
             given = "key_ttl" if self._key_ttl_ms else "label_timeout"
             raise ParameterError(given, "uses the times of events: set `time` to their field")

@@ -85,8 +85,11 @@ def origin_of(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | 
     return int(partition), int(offset)
 
 
-def event_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
-    """Time of a repartitioned event, or of its record if an earlier version wrote it."""
+def source_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
+    """Return the time of the source record of a repartitioned event.
+
+    It is the time of the repartitioned record if an earlier version wrote it.
+    """
     return int(_header(headers, RECORD_TIME) or timestamp)
 
 
@@ -274,7 +277,7 @@ class Handler:
             logger.warning("kafka topic %s: %s (does --label name the right field?)", self._stream.topic, what)
 
     def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Fields of a label record that the model needs."""
+        """Return the fields of a label record that the model needs."""
         keyed = self._keyed
         for name in (keyed.join or "", keyed.label):
             if event.get(name) is None:

@@ -177,7 +177,7 @@ class KeyEvents:
         self.counts["dropped"] += key.pending.add(join, entry, key.newest)
 
     def _together(self, key: Key, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
-        """Combined probabilities of the prior model and the key's own model."""
+        """Return combined probabilities of the prior model and the key's own model."""
         learner, of_prior = key.model.learner, {} if self._prior is None else self._prior.proba(x)
         return key.vote.together(of_prior, learner.classes_[: len(shares)], shares, learner.n_events_learned)
 

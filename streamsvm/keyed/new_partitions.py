@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm.keyed.topics import GroupMonitor, consumer, end, partitions
+from streamsvm.keyed.topics import GroupMonitor, count_partitions, end_offset, query_consumer
 
 # isort: split
 import orjson
@@ -78,7 +78,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         with contextlib.ExitStack() as stack:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._db = stack.enter_context(contextlib.closing(self._open()))
-            self._client = stack.enter_context(consumer(self._app))
+            self._client = stack.enter_context(query_consumer(self._app))
             began = time.monotonic()
             n = self.catch_up()
             logger.info(
@@ -159,8 +159,8 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
     def _unread(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return end and start offsets of changelog partitions with unread records."""
-        n = partitions(self._app, self._changelog)
-        ends = {p: end(self._client, self._changelog, p) for p in range(n)}
+        n = count_partitions(self._app, self._changelog)
+        ends = {p: end_offset(self._client, self._changelog, p) for p in range(n)}
         with self._working():
             places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
             if any(place > ends.get(p, 0) for p, place in places.items()):  # the topic was deleted and created again
@@ -253,7 +253,7 @@ class PausedPartitions(GroupMonitor):
         return growths[done].partitions if done < len(growths) else None
 
     def _watch(self) -> None:
-        with consumer(self._app, self._app.config.consumer_group) as client:
+        with query_consumer(self._app, self._app.config.consumer_group) as client:
             for growth in self._moved.growths[self._done :]:
                 for topic, ends in growth.ends.items():
                     if not self._wait_for_group(client, topic, dict(enumerate(ends))):

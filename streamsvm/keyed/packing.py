@@ -251,7 +251,7 @@ class Packer:
     # Schemas -----------------------------------------------------------------------------------------------------
 
     def _schema(self, data: bytes) -> Schema:
-        """Cached schema of a section."""
+        """Return the schema of a section, cached."""
         found = self.schemas.get(data)
         if found is None:
             found = self.schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
@@ -298,7 +298,7 @@ class Packer:
 
 
 def _tables(state: State) -> str:
-    """Hash of the schemas of a state."""
+    """Return a hash of the schemas of a state."""
     schemas_of = {each.schema.name: each.schema for each in state.all()}
     schemas = [
         (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))

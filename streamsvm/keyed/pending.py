@@ -141,5 +141,5 @@ class PendingEntries:
 
 
 def _name(join: str) -> bytes:
-    """Join value without tabs and line breaks."""
+    """Return a join value without tabs and line breaks."""
     return ascii(join).encode()

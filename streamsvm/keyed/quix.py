@@ -123,7 +123,7 @@ class _Topics(TopicManager):
             time.sleep(_PAUSE_S)
 
     def _size(self, name: str) -> int | None:
-        """Number of partitions of a topic; None if it does not exist."""
+        """Return the number of partitions of a topic; None if it does not exist."""
         found = self._admin.inspect_topics([name])[name]
         return None if found is None else found.num_partitions
 
@@ -320,7 +320,7 @@ class Application(quixstreams.Application):
 
 
 def _ends(client: AdminClient, queries: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
-    """End offsets of partitions at an isolation level."""
+    """Return the end offsets of partitions at an isolation level."""
     found = client.list_offsets(dict(queries), isolation_level=level, request_timeout=_ANSWER_S)
     return {tp: future.result().offset for tp, future in found.items()}
 

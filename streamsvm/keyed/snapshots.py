@@ -187,7 +187,7 @@ def _address_words(schema: Schema, state: State) -> NDArray[np.int64]:
 
 
 def _offsets(view: NDArray[Any], state: State) -> NDArray[np.int64]:
-    """Offsets in bytes of the elements of a view in the memory of a state."""
+    """Return byte offsets of the elements of a view in the memory of a state."""
     offsets = np.full(view.shape, array_address(view) - state.address, i64)
     for axis, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         offsets += (np.arange(n) * stride).reshape([-1 if k == axis else 1 for k in range(view.ndim)])

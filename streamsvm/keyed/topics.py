@@ -37,7 +37,7 @@ def client_options(app: Application) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
+def query_consumer(app: Application, group: str | None = None) -> Iterator[Any]:
     """Open a consumer for queries, which reads committed records and commits nothing."""
     options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
     options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
@@ -48,9 +48,9 @@ def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
         client.close()
 
 
-def partitions(app: Application, topic: str) -> int:
+def count_partitions(app: Application, topic: str) -> int:
     """Return the number of partitions of a topic."""
-    with consumer(app) as client:
+    with query_consumer(app) as client:
         try:
             found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
@@ -95,14 +95,14 @@ def check_letters(topic: str | None, settings: Mapping[str, Mapping[str, str]]) 
         raise ConnectorError(f"kafka topic {topic}: {what}: {todo}", "compacted")
 
 
-def end(client: Any, topic: str, partition: int) -> int:
+def end_offset(client: Any, topic: str, partition: int) -> int:
     """Return the end offset of a partition."""
     return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
 
 
-def ends(client: Any, topic: str, n: int) -> list[int]:
+def end_offsets(client: Any, topic: str, n: int) -> list[int]:
     """Return the end offsets of the first n partitions."""
-    return [end(client, topic, partition) for partition in range(n)]
+    return [end_offset(client, topic, partition) for partition in range(n)]
 
 
 def is_unprocessed(client: Any, topic: str, partition: int, stop: int) -> bool:
@@ -125,7 +125,7 @@ def is_unprocessed(client: Any, topic: str, partition: int, stop: int) -> bool:
 
 def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any]:
     """Yield the first record of each non-empty partition."""
-    with consumer(app) as client:
+    with query_consumer(app) as client:
         left = set(range(partitions))
         client.list_topics(topic, timeout=ANSWER_S)  # a client that does not know the leaders waits for 0.5 s
         client.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
@@ -180,10 +180,10 @@ class StopAtEnd(GroupMonitor):
         self._topics, self._ends = topics, dict[str, list[int]]()
 
     def _watch(self) -> None:
-        with consumer(self._app, self._app.config.consumer_group) as client:
+        with query_consumer(self._app, self._app.config.consumer_group) as client:
             for topic in self._topics:  # in order: when the source is done, all repartitioned records exist
                 if topic not in self._ends:
-                    self._ends[topic] = ends(client, topic, partitions(self._app, topic))
+                    self._ends[topic] = end_offsets(client, topic, count_partitions(self._app, topic))
                 if not self._wait_for_group(client, topic, dict(enumerate(self._ends[topic]))):
                     return
         while not self._over.is_set():  # repeated, because an application that is still starting ignores it
@@ -268,9 +268,9 @@ def _shown(settings: Mapping[str, Any], name: str) -> str:
 
 
 def _records(app: Application) -> list[Any]:
-    """All records of the topic, which is created if it is missing."""
+    """Return all records of the topic, which is created if it is missing."""
     topic, records = _topic(app), []
-    with consumer(app, app.config.consumer_group) as client:
+    with query_consumer(app, app.config.consumer_group) as client:
         if topic not in client.list_topics(timeout=ANSWER_S).topics:
             _create(app, topic)
             client.list_topics(topic, timeout=ANSWER_S)

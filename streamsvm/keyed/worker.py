@@ -19,7 +19,7 @@ from quixstreams.exceptions import QuixException
 from connectors.errors import ConnectorError, UnreachableError
 from streamsvm.features.mismatches import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, event_time, with_origin
+from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, source_time, with_origin
 from streamsvm.keyed.key_state import KeyStateError
 from streamsvm.keyed.new_partitions import MovedStates, PausedPartitions
 from streamsvm.keyed.topics import (
@@ -28,11 +28,11 @@ from streamsvm.keyed.topics import (
     StopAtEnd,
     check_letters,
     check_settings,
-    consumer,
-    ends,
+    count_partitions,
+    end_offsets,
     first_records,
     largest_records,
-    partitions,
+    query_consumer,
     read_growths,
     topic_settings,
     write_growth,
@@ -72,7 +72,7 @@ class Worker:
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
         self.app, self.keyed, self._stream = app, keyed, stream
-        self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
+        self._sizes = {topic: count_partitions(app, topic) for topic in stream.topics}
         self._check_labels()
         if not stream.repartition or keyed.prior_model is not None:
             check_first_events(stream, keyed, first_records(app, stream.topic, self._sizes[stream.topic]))
@@ -93,7 +93,7 @@ class Worker:
         self._growths = read_growths(app)
 
     def _sdf(self, app: Application) -> Any:
-        """Stream of all records, keyed by event key."""
+        """Return the stream of all records, keyed by event key."""
         stream = self._stream
         raw: dict[str, Any] = {"key_deserializer": "bytes", "value_deserializer": "bytes"}
         timed: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class Worker:
             # Brokers delete or refuse records with old times, so the event time is in a header.
             sdf = sdf.set_headers(with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
-            return sdf.group_by(stream.key_of, stream.field, **raw).set_timestamp(event_time)
+            return sdf.group_by(stream.key_of, stream.field, **raw).set_timestamp(source_time)
         return sdf
 
     def _send(self, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
@@ -133,8 +133,8 @@ class Worker:
             )
 
     def _write_growth(self, partitions: int) -> None:
-        with consumer(self.app) as client:
-            found = {topic: ends(client, topic, partitions) for topic in self._read}
+        with query_consumer(self.app) as client:
+            found = {topic: end_offsets(client, topic, partitions) for topic in self._read}
         write_growth(self.app, Growth(partitions, found, time.time()))
 
     @contextlib.contextmanager

@@ -35,7 +35,7 @@ from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
 from streamsvm.keyed.quix import MAX_KEYS, Application, ModelCache, apply_keyed
-from streamsvm.keyed.topics import StopAtEnd, check_letters, partitions
+from streamsvm.keyed.topics import StopAtEnd, check_letters, count_partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.commands import ran_here
@@ -502,7 +502,7 @@ def test_options_of_a_url_have_the_names_of_the_engine(listeners, topic, tmp_pat
     address = getattr(listeners, listener)
     connection = connection_of(Url(f"kafka://{address}/events?{query}"), address)
     app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
-    assert partitions(app, topic("events", partitions=2)) == 2
+    assert count_partitions(app, topic("events", partitions=2)) == 2
 
 
 def test_memory_of_partitions_and_prefetched_events_is_bounded(tmp_path):
