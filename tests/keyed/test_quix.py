@@ -314,9 +314,9 @@ def test_a_worker_ends_at_the_end_although_brokers_were_away_for_a_moment(monkey
 
     stopped = threading.Event()
     app = SimpleNamespace(config=SimpleNamespace(consumer_group="g"), stop=stopped.set)
-    monkeypatch.setattr(topics_module, "consumer", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(topics_module, "partitions", found)
-    monkeypatch.setattr(topics_module, "ends", lambda client, topic, n: [5] * n)
+    monkeypatch.setattr(topics_module, "query_consumer", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(topics_module, "count_partitions", found)
+    monkeypatch.setattr(topics_module, "end_offsets", lambda client, topic, n: [5] * n)
     monkeypatch.setattr(topics_module, "is_unprocessed", lambda *_: False)
     with StopAtEnd(app, ["events", "labels"]):
         assert stopped.wait(20)
