@@ -155,6 +155,9 @@ class PerKey(RunConfig, KeyOptions):
         The field to predict. Events without a label are predicted and not learned.
     label_source : TOPIC
         The topic of the labels, on the brokers of SOURCE.
+    label_timeout : TIME
+        How long an event waits for its label in event time, such as 90s, 30m, 12h or 30d. A later label is not learned.
+        Default: until more than 100 events and labels of its key wait.
     out : TOPIC
         The topic of the predictions, on the brokers of SOURCE.
     dead_letter : TOPIC

@@ -19,6 +19,7 @@ import pytest
 import connectors
 import streamsvm as package
 from streamsvm import cli
+from streamsvm.cli.commands import COMMANDS
 from tests.commands import Command, command, environment, wait_for
 from tests.run.conftest import table, write_stream
 
@@ -454,6 +455,14 @@ def test_help_of_a_command_is_about_this_command(command, texts, capsys):
     assert ended.value.code == 0
     assert all(each in text for each in texts)
     assert "River classifier" not in text or command == "per-key"
+
+
+def test_help_of_a_command_names_only_its_settings(capsys):
+    for name, options in COMMANDS.items():
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help-all"])
+        settings = re.findall(r"--set\s+([a-z-]+)", capsys.readouterr().out)
+        assert {each.replace("-", "_") for each in settings} <= options.takes, name
 
 
 def test_help_without_docstrings_names_the_options():
