@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.clients import unknown_hosts
 from streamsvm.keyed.packing import TABLES
+from streamsvm.online.saving import decode_param
 
 ANSWER_S = 10.0
 LOOK_S = 0.5
@@ -217,16 +218,21 @@ def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
     except KafkaException as error:
         raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
     began = orjson.loads(found[0].value()) if found else settings
-    names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
-    if names == [TABLES]:
+    differ = [name for name in settings if name in began and began[name] != settings[name]]
+    names = [name for name in differ if name != TABLES]
+    if "class" not in differ and (differ == [TABLES] or began.keys() != settings.keys()):
         raise ConnectorError(
             f"consumer group {group}: its keys were written by another version of streamsvm: use that version, or "
-            "another --consumer-group"
+            "another --consumer-group",
+            "version",
         )
-    if names := [name for name in names if name != TABLES]:
-        differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
+    if names:
+        shown = ", ".join(
+            f"{name} {decode_param(began[name])!r}, not {decode_param(settings[name])!r}" for name in names
+        )
         raise ConnectorError(
-            f"consumer group {group}: its keys started with {differ}: use these settings, or another --consumer-group"
+            f"consumer group {group}: its keys started with {shown}: use these settings, or another --consumer-group",
+            "settings",
         )
 
 
@@ -261,10 +267,6 @@ def read_growths(app: Application) -> list[Growth]:
 
 def _topic(app: Application) -> str:
     return f"settings__{app.config.consumer_group}--streamsvm"
-
-
-def _shown(settings: Mapping[str, Any], name: str) -> str:
-    return orjson.dumps(settings[name]).decode() if name in settings else "unset"
 
 
 def _records(app: Application) -> list[Any]:

@@ -28,14 +28,15 @@ from connectors.columns.nested import Flattening
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.notices import Notices
 from connectors.options import Options
-from streamsvm import CPMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.cli.per_key import connection_of
 from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed import topics as topics_module
 from streamsvm.keyed.handler import Handler, Stream
+from streamsvm.keyed.packing import TABLES
 from streamsvm.keyed.quix import MAX_KEYS, Application, ModelCache, apply_keyed
-from streamsvm.keyed.topics import StopAtEnd, check_letters, count_partitions
+from streamsvm.keyed.topics import StopAtEnd, check_letters, check_settings, count_partitions
 from streamsvm.keyed.worker import check_first_events, lag_of
 from streamsvm.run.config import Url
 from tests.commands import ran_here
@@ -423,6 +424,23 @@ def test_a_compacted_topic_is_refused_for_dead_letters(policy):
         check_letters("letters", {"letters": {"cleanup.policy": policy}, "out": {}})
     check_letters("letters", {"letters": {"cleanup.policy": "delete"}, "out": {"cleanup.policy": policy}})
     check_letters(None, {})
+
+
+def test_settings_of_a_group_are_compared_with_those_of_its_first_worker(monkeypatch):
+    app, first = SimpleNamespace(config=SimpleNamespace(consumer_group="g")), KeyedClassifier(CPMClassifier(l2=0.25))
+    began = first.settings | {"--label": "y"}
+    record = SimpleNamespace(value=lambda: json.dumps(began).encode())
+    monkeypatch.setattr(topics_module, "_records", lambda _: [record])
+    check_settings(app, began)
+    with raises(ConnectorError, reason="settings", named="l2 0.25, not 0.5: "):
+        check_settings(app, began | KeyedClassifier(CPMClassifier(l2=0.5)).settings)
+    with raises(ConnectorError, reason="settings", named="class 'CPMClassifier', not 'BSGDClassifier'"):
+        check_settings(app, KeyedClassifier(BSGDClassifier()).settings | {"--label": "y"})
+    with raises(ConnectorError, reason="settings", named="--label 'y', not 'z': "):
+        check_settings(app, began | {"--label": "z"})
+    for other in ({"a new parameter": 1}, {TABLES: "other"}):
+        with raises(ConnectorError, reason="version"):
+            check_settings(app, began | other)
 
 
 def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused():
