@@ -120,10 +120,11 @@ class Member:
             compiled("evaluate")(query, *self.addresses)
             return
         at = np.flatnonzero(asked == frozen_models.ASKED)
-        asked[at], proba[at] = frozen_models.ANSWERED, 0.0
+        proba[at] = 0.0
         if len(at):
             classes = np.asarray(self.model.classes_, np.int64)
             proba[np.ix_(at, classes)] = self._proba(self._matrix(rows)[at])
+        asked[at] = frozen_models.ANSWERED  # not if the model was interrupted
 
     def _matrix(self, rows: EncodedRows) -> Any:
         """Return rows in the form used for fitting, sparse or dense."""

@@ -507,6 +507,23 @@ class Counted(ClassifierMixin, BaseEstimator):
         return np.full((len(X), 2), 0.5)
 
 
+def test_an_interrupted_prediction_is_not_an_answer(monkeypatch):
+    vote, model = ModelVote(1), Counted()
+    vote.add(Member(Solution(model, {}), 1), 2)
+    row, learner = np.ones(2), np.array([0.2, 0.8])
+
+    def interrupted(X):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "predict_proba", interrupted, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            vote.vote_on_one(row, learner, -1)
+    for _ in range(2):
+        vote.vote_on_one(row, learner, -1)
+        assert model.n_asked == 1  # asked again, and then remembered
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_an_event_waits_for_at_most_one_inactive_model(at_once):
     vote, asked, n = ModelVote(8), [Counted() for _ in range(8)], vote_kernels.SAMPLE
