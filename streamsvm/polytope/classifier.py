@@ -54,8 +54,8 @@ class CPMClassifier(base.OnlineClassifier):
         Upper bound of the step count t, so that the model still adapts late in a long stream. The step size then stays
         at 1 / (l2 * horizon), and learned weights decay over `horizon` events.
     entropy
-        Minimum entropy of the counts of a class's faces, relative to its maximum, from 0 to below 1. Below it, events
-        are assigned to faces with few events. 0 assigns every event to its best face.
+        Minimum entropy of the counts of a class's faces, relative to its maximum, from 0 to 0.999. Below it, events are
+        assigned to faces with few events. 0 assigns every event to its best face.
     scaling
         Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
         like `"standard"`, with exponentially decayed statistics of half-life `scaling_window`. `"rank"`: rank among the
