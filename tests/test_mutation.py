@@ -98,9 +98,12 @@ def test_a_model_with_few_events_takes_another_budget():
 
 def test_a_classifier_inside_another_is_changed_in_its_place():
     for make in (MODELS["refit"], MODELS["deciding"], MODELS["delayed"]):
-        model = learned(make)
-        model.mutate({"model": {"horizon": 500}})
-        assert model.model.horizon == 500
+        model, unchanged = learned(make), learned(make)
+        model.mutate({"model": {"l2": 1.0}})
+        assert model.model.l2 == 1.0
+        for each in (model, unchanged):
+            each.model.learn_many(ROWS, Y)
+        assert model.model.predict_proba_one(EVENTS[0]) != unchanged.model.predict_proba_one(EVENTS[0])
         with raises(ParameterError, parameter="model"):
             model.mutate({"model": CPMClassifier()})
     pipeline = compose.Pipeline(preprocessing.StandardScaler(), BSGDClassifier())
