@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from connectors.errors import ConnectorError, OptionError
 
 N = TypeVar("N", int, float)
+T = TypeVar("T")
 
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 KINDS = ("number", "category", "ignore", "time")
@@ -168,7 +169,7 @@ class Options:
         value = self.value(key)
         if value is None:
             return {}
-        pairs = dict(value) if isinstance(value, Mapping) else split_kinds(str(value))
+        pairs = dict(value) if isinstance(value, Mapping) else self._split(key, split_kinds, value)
         for kind in pairs.values():  # the name may be empty, as that of a pandas index
             if kind not in KINDS:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
@@ -177,7 +178,14 @@ class Options:
     def formats(self, key: str) -> str | dict[str, str] | None:
         """Return a format of times, or formats by column; see `split_formats`."""
         value = self.value(key)
-        return dict(value) if isinstance(value, Mapping) else split_formats(str(value)) if value else None
+        return dict(value) if isinstance(value, Mapping) else self._split(key, split_formats, value) if value else None
+
+    def _split(self, key: str, split: Callable[[str], T], value: Any) -> T:
+        """Return the parts of a text; errors name the stream and the option."""
+        try:
+            return split(str(value))
+        except ConnectorError as error:
+            raise OptionError(self.name, key, f"{value!r}: {error}") from None
 
     def allow(self, keys: Iterable[str]) -> None:
         """Add option names to the list in the message about unknown options."""

@@ -185,11 +185,11 @@ def _format_of(path: str, options: Options, writes: bool) -> Connector:
         name = name if os.path.splitext(name)[1].lower() in suffixes else _member_of(path)
     suffix = os.path.splitext(name)[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
+    known = sorted(name for name, each in formats.items() if (each.sink if writes else each.source))
     if not default and not options.has("format"):
-        known = sorted(name for name, each in formats.items() if (each.sink if writes else each.source))
         what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(known)}"
         raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")
-    return formats[options.one_of("format", formats) or default]
+    return formats[options.one_of("format", known) or default]
 
 
 def _member_of(path: str) -> str:

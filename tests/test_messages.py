@@ -131,6 +131,16 @@ def without_pyarrow(path: str) -> None:
         (lambda: open_source("synthetic:sine-late"), "its labels are late"),
         (lambda: open_source("synthetic:waveform?drift=3"), "waveform has only one concept"),
         (lambda: open_source("null:"), "null:: events cannot be read from this URL"),
+        (
+            lambda: open_source("a.csv", types="x:number,x:time"),
+            "a.csv: option `types` 'x:number,x:time': column 'x' has both 'number' and 'time': give one of them",
+        ),
+        (
+            lambda: open_source("a.csv?time_format=%d,x:%m"),
+            "a.csv: option `time_format` '%d,x:%m': '%d' is no NAME:FORMAT; one with a comma goes in double quotes",
+        ),
+        (lambda: open_source("a.foo?format=xml"), "must be one of arff, arrow, csv, feather, ipc, json, jsonl, libsvm"),
+        (lambda: open_sink("a.foo?format=xml"), "`format` must be one of csv, json, jsonl, parquet, tsv, got 'xml'"),
         (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
         (
             lambda: open_sink("/dev/full?format=csv").write({"n": [1]}),
