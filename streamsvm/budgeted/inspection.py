@@ -33,7 +33,7 @@ def nearest_vectors(
         State of a kernel machine with the kernel values of the current event.
     rows
         Scaling of its values.
-    by
+    stats
         Statistics of its columns.
     space
         Names of its columns.

@@ -187,7 +187,7 @@ class ConformalSets:
         ----------
         proba
             The array in which the learner writes the probabilities of an event, shape (1, n_classes), contiguous.
-        then
+        next_address
             Address returned by `bind_callback` of the next sets to update; 0 for none.
 
         Returns

@@ -2,10 +2,9 @@
 
 The log-odds compare the label with the most probable other one. The contributions are their Shapley values, where a
 feature that is left out is missing. They add up to the difference between the log-odds of the event and of an event
-without features. With few features, all subsets are
-evaluated and the values are exact. With more features, permutations are drawn, each together with its reverse. About
-90 % of the values are then within two standard errors. For additive models, such as linear ones, any permutation gives
-the exact values.
+without features. With few features, all subsets are evaluated and the values are exact. With more features,
+permutations are drawn, each together with its reverse. About 90 % of the values are then within two standard errors.
+For additive models, such as linear ones, any permutation gives the exact values.
 
 Notes
 -----

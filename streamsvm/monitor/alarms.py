@@ -139,7 +139,7 @@ class Watches:
         changed: NDArray[np.bool_] = self.scale >= 0
         return changed
 
-    def follow(
+    def update(
         self, deviates: Sequence[NDArray[np.bool_]], ends: Sequence[NDArray[np.int64]], sizes: Sequence[int]
     ) -> list[Hit]:
         """Take closed windows of all scales; return the watches that begin to deviate.

@@ -51,7 +51,7 @@ def compare(
             own[c, _VALUES] = beyond[s][c][:, : pos.MISSING].any(axis=1)
     sizes = [windows.n_blocks for windows in closed]
     flat = [own.reshape(len(columns) * 3, -1) for own in deviates]
-    hits = columns.watches.follow(flat, [windows.ends for windows in closed], sizes)
+    hits = columns.watches.update(flat, [windows.ends for windows in closed], sizes)
     hits.sort(key=lambda hit: (closed[hit.scale].ends[hit.window], -(hit.watch % 3)))
     return [_alarm(columns, closed[hit.scale], beyond[hit.scale], hit) for hit in hits]
 
@@ -144,7 +144,7 @@ def compare_relations(
         relations = np.flatnonzero((columns.relations >> 1 == watch // 3).any(axis=1))
         for own, windows in zip(deviates, closed, strict=True):
             own[relations] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
-    hits = columns.relation_watches.follow(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
+    hits = columns.relation_watches.update(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
     changes, members = columns.relation_watches.changes(), columns.relations >> 1
     unexplained = []
     for hit in hits:

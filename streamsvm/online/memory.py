@@ -178,7 +178,7 @@ class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniB
         return [driver.ENTRY_POINTS["event"], *self._kernels.CODE.values(), *of_ranks]
 
     def _is_ranking(self) -> bool:
-        """Whether values are scaled by ranks."""
+        """Return whether values are scaled by ranks."""
         return bool(getattr(self, "scaling", None) == "rank")
 
     def _replace_fast_path(self) -> None:

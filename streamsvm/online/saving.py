@@ -184,7 +184,7 @@ class SavedLearner(RowLearner):
         return scaler_of(self._rows, self._space)
 
     def _has_units(self, scaler: Scaler) -> bool:
-        """Whether unscaled values are stored in the units of an adopted model."""
+        """Return whether unscaled values are stored in the units of an adopted model."""
         return math.isinf(scaler.limit) and not scaler.is_identity
 
     def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:

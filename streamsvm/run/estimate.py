@@ -60,11 +60,11 @@ class Estimate(Stateful):
     --------
     >>> estimate = Estimate(window=400)
     >>> scores, nothing = np.full(400, 0.75), np.zeros(0)
-    >>> estimate.follow(scores, nothing, nothing > 0)
+    >>> estimate.update(scores, nothing, nothing > 0)
     >>> now = estimate.now()
     >>> now.events, round(now.accuracy, 2), round(now.error, 2)
     (400, 0.75, 0.49)
-    >>> estimate.follow(nothing, scores, np.arange(400) % 4 > 0)
+    >>> estimate.update(nothing, scores, np.arange(400) % 4 > 0)
     >>> round(estimate.now().error, 2)
     0.06
     >>> now = estimate.now(changed=0.4, chance=0.5)
@@ -86,7 +86,7 @@ class Estimate(Stateful):
         """Note that features changed at a time in milliseconds."""
         self._since, self._n_since = np.array([at]), 0
 
-    def follow(
+    def update(
         self,
         scores: NDArray[np.float64],
         judged: NDArray[np.float64],

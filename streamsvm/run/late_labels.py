@@ -181,7 +181,7 @@ class JoinStage(ModelStage):
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
         times: NDArray[np.int64] = joined.times[known]
-        self.estimate.follow(answer.scores[waits], joined.scores[known], right[known], times)
+        self.estimate.update(answer.scores[waits], joined.scores[known], right[known], times)
         return times
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:

@@ -78,7 +78,7 @@ def test_the_figures_are_those_of_the_report(whole):
 
 def test_the_estimated_accuracy_names_the_features_that_lower_it():
     estimate, nothing = Estimate(window=400), np.zeros(0)
-    estimate.follow(np.full(400, 0.9), nothing, nothing > 0)
+    estimate.update(np.full(400, 0.9), nothing, nothing > 0)
     changed: Any = SimpleNamespace(changed_shares=lambda history: {"heat": 0.3, ("site", "b"): 0.1})
     late: Any = SimpleNamespace(estimate=estimate)
     report = Report("model", "source", None, None, Metrics(), late=late, monitor=changed)

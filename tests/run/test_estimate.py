@@ -17,10 +17,10 @@ def run(scores: np.ndarray, right: np.ndarray) -> tuple[Estimate, list[tuple[flo
         now, then = (np.arange(start - late, start - late + STEP) for late in (0, DELAY))
         nothing = np.zeros(0)
         if start < N:
-            estimate.follow(scores[now], nothing, nothing > 0)
+            estimate.update(scores[now], nothing, nothing > 0)
             on_the_way.append((estimate.now().accuracy, estimate.now().error))
         if start >= DELAY:
-            estimate.follow(nothing, scores[then], right[then])
+            estimate.update(nothing, scores[then], right[then])
     return estimate, on_the_way
 
 
@@ -49,13 +49,13 @@ def test_a_drop_of_accuracy_is_reported_before_its_first_label():
 def test_changed_features_lower_the_estimate_until_later_labels():
     rng, nothing = np.random.default_rng(3), np.zeros(0)
     estimate, scores, before = Estimate(window=1_000), rng.uniform(0.8, 1.0, 1_000), np.zeros(1_000, np.int64)
-    estimate.follow(scores, scores, rng.random(1_000) < scores, before)
+    estimate.update(scores, scores, rng.random(1_000) < scores, before)
     usual = estimate.now(changed=0.0, chance=0.5)
     lowered = []
     for times in (before[:0], before, before[:500] + 7, before[:500] + 7):
         estimate.change(at=5) if not lowered else None
         own = scores[: len(times)]
-        estimate.follow(nothing, own, rng.random(len(own)) < own, times)
+        estimate.update(nothing, own, rng.random(len(own)) < own, times)
         now = estimate.now(changed=0.5, chance=0.5)
         lowered.append(now.lowered)
         assert now.error >= now.lowered  # the interval contains the estimate without the change
@@ -74,7 +74,7 @@ def test_labels_after_a_change_of_features_count_more_than_all_before():
         estimate.change(at=10_000)
         for start in range(0, 12_000, step):
             part = slice(start, start + step)
-            estimate.follow(scores[part], scores[part], right[part], times[part])
+            estimate.update(scores[part], scores[part], right[part], times[part])
         found.append(estimate.now())
     assert found[0] == found[1]
     assert abs(found[0].accuracy - 0.5) < 0.1
