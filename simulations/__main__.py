@@ -79,10 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n\n".join(shown(chosen, results)))
         if chosen.draw is not None and options.draw:
             if missing := unmeasured(chosen.cases(options), results):
-                print(
-                    f"--draw: {len(missing)} results are missing, such as {missing[0]!r}: measure them first",
-                    file=sys.stderr,
-                )
+                what = f"missing results ({len(missing)}), such as {missing[0]!r}"
+                print(f"--draw: measure the {what}, first", file=sys.stderr)
                 return 2
             chosen.draw(results.rows)
     return min(failed, 1)

@@ -70,7 +70,7 @@ def test_plots_of_results_that_are_missing_are_refused(results, tmp_path, monkey
     results.path = tmp_path / "plotted.json"
     results.add({"sea / A": {"accuracy": 0.5}}, NEW)
     assert program.main(["plotted", "--show", "--draw"]) == 2
-    assert "1 results are missing, such as 'sea / B': measure them first" in capsys.readouterr().err
+    assert "--draw: measure the missing results (1), such as 'sea / B', first" in capsys.readouterr().err
     assert not drawn
     results.add({"sea / B": {"accuracy": 0.6}}, NEW)
     assert program.main(["plotted", "--show", "--draw"]) == 0
