@@ -35,7 +35,7 @@ def maintain(address):
 
 @inlined
 def is_plain(state):
-    """Whether vectors have a single coefficient."""
+    """Return whether vectors have a single coefficient."""
     return state.n_heads == 1 and state.n_classes == 2
 
 

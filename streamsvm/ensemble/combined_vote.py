@@ -172,12 +172,12 @@ def learn_combination(state, n, label):
     state.n_learned += 1
     state.advantage = 1.0 / WINDOW
     for j in range(VOTES + 1):
-        follow_answer(state, j, state.answers[j] == label)
-    follow_probabilities(state)
+        update_accuracy(state, j, state.answers[j] == label)
+    update_weights(state)
 
 
 @kernel
-def follow_probabilities(state):
+def update_weights(state):
     """Update weights of experts and votes from the probabilities of the label."""
     weights, by_experts, total = state.weights, state.by_experts, 0.0
     update_shares(state.shares, state.by_votes)
@@ -189,7 +189,7 @@ def follow_probabilities(state):
 
 
 @inlined
-def follow_answer(state, j, is_right):
+def update_accuracy(state, j, is_right):
     """Update the accuracy of answer j."""
     rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
     state.accuracies[j] += rate * ((1.0 if is_right else 0.0) - state.accuracies[j])

@@ -21,10 +21,10 @@ from streamsvm.ensemble.combined_vote import (
     FEW_LATE,
     LATE_ADVANTAGE,
     VOTES,
-    follow_answer,
-    follow_probabilities,
     learn_combination,
     plain_logs,
+    update_accuracy,
+    update_weights,
 )
 from streamsvm.ensemble.delayed_votes import SEEN, kept_answer, kept_confidence, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
@@ -65,7 +65,7 @@ def count(state, block, batch, label, k):
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
         count_votes(state, block, batch, label, k, place)
-        follow_classes(state, label, row.seen)
+        update_frequencies(state, label, row.seen)
         if label < n:
             plain, logs = state.combination.plain, plain_logs(state.combination)
             state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
@@ -127,7 +127,7 @@ def merit(state, h):
 
 
 @kernel
-def follow_classes(state, label, seen):
+def update_frequencies(state, label, seen):
     """Update the class frequencies with a label, and once per block the rarity."""
     n, frequencies = max(state.n_classes, label + 1), state.frequencies
     if n > FEW:
@@ -182,8 +182,8 @@ def learn_kept_combination(state, memory, label, delay):
     combination.n_learned += 1
     combination.advantage = LATE_ADVANTAGE
     for j in range(VOTES + 1):
-        follow_answer(combination, j, kept_answer(memory, first + j) == label)
-    follow_probabilities(combination)
+        update_accuracy(combination, j, kept_answer(memory, first + j) == label)
+    update_weights(combination)
 
 
 @kernel

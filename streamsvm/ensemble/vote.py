@@ -146,12 +146,12 @@ def add_row(state, block, batch, i, k, at):
     row.label = batch.labels[i] if row.weight > 0.0 else -1
     if row.label >= 0:
         observe_event(state, values, columns)
-    row.late = follow_memory(row, batch.memories[late]) if late >= 0 else 0
+    row.late = track_lateness(row, batch.memories[late]) if late >= 0 else 0
     return 0
 
 
 @inlined
-def follow_memory(row, memory):
+def track_lateness(row, memory):
     """Return whether other events have been learned since a row was predicted.
 
     For an unlabelled row, store the number of learned events in its memory and return 0.

@@ -73,7 +73,7 @@ def load_pairs(rows, stats, values, columns):
 
     Parameters
     ----------
-    by
+    stats
         State with the statistics that scale the row; it observes the same events.
     """
     shift, scale, out, limit = stats.shift, stats.scale, rows.scaled, rows.limit
