@@ -10,27 +10,35 @@ from river import base
 
 from streamsvm.parameters import ParameterError
 
-# River's methods, by scikit-learn's names.
-_INSTEAD = {
-    "fit": ("learn_many", "learn_one"),
-    "partial_fit": ("learn_many", "learn_one"),
-    "predict": ("predict_many", "predict_one"),
-    "predict_proba": ("predict_proba_many", "predict_proba_one"),
-    "score": ("test_then_train", "predict_one"),
-}
+
+class _Missing:
+    """Method of scikit-learn that a River model lacks; the error names those to use.
+
+    A `__getattr__` of the class would make CPython read all attributes of single events several times slower.
+    """
+
+    def __init__(self, *instead: str) -> None:
+        self._instead = instead
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, model: Any, owner: type[Any]) -> Any:
+        text = f"{owner.__name__!r} object has no attribute {self._name!r}"
+        if other := next((other for other in self._instead if hasattr(owner, other)), ""):
+            text += f": use `{other}`, or streamsvm.sklearn.StreamClassifier for methods of scikit-learn"
+        raise AttributeError(text, name=self._name, obj=model)
 
 
 class Mutable:
     """Mixin for `clone(include_attributes=True)`, and `mutate` of running models."""
 
-    if not TYPE_CHECKING:  # type checkers would accept any name
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise the error for an unknown attribute, with the remedy for `fit` etc."""
-            kind, text = type(self), f"{type(self).__name__!r} object has no attribute {name!r}"
-            if other := next((other for other in _INSTEAD.get(name, ()) if hasattr(kind, other)), ""):
-                text += f": use `{other}`, or streamsvm.sklearn.StreamClassifier for methods of scikit-learn"
-            raise AttributeError(text, name=name, obj=self)
+    if not TYPE_CHECKING:  # type checkers would accept the names
+        fit = _Missing("learn_many", "learn_one")
+        partial_fit = _Missing("learn_many", "learn_one")
+        predict = _Missing("predict_many", "predict_one")
+        predict_proba = _Missing("predict_proba_many", "predict_proba_one")
+        score = _Missing("test_then_train", "predict_one")
 
     @property
     def _mutable_attributes(self) -> set[str]:
