@@ -70,11 +70,11 @@ WAIT = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Use three workers more than cores, because three groups of tests wait.
+    """Use two workers more than cores, because three groups of tests wait.
 
-    Each worker costs a collection of all tests.
+    Each worker costs a collection of all tests. On two cores, four workers take 289 s and five 306 s.
     """
-    return 3 + (os.cpu_count() or 1)
+    return 2 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
