@@ -96,7 +96,7 @@ def _options(chosen: Benchmark, given: Sequence[str]) -> argparse.Namespace:
     add("--list", action="store_true", help="list the results and which are measured, and exit")
     add("--show", action="store_true", help="print the tables of stored results, and exit")
     if chosen.draw is not None:
-        add("--draw", action="store_true", help="also plot the stored results, of which none may be missing")
+        add("--draw", action="store_true", help="also plot the results; all of them must be stored")
     default = Path(name) if chosen.is_of_the_user else RESULTS / name
     add("--out", type=Path, default=default, help=f"file of results ({name if chosen.is_of_the_user else default})")
     options = parser.parse_args(given, argparse.Namespace(draw=False))
