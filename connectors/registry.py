@@ -14,6 +14,7 @@ from connectors.files.listing import is_several
 from connectors.options import Options
 from connectors.streams import Sink, Source
 from connectors.text.compression import ZIP_SUFFIX, uncompressed_name
+from connectors.text.opening import FOREIGN_SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ def _format_of(path: str, options: Options, writes: bool) -> Connector:
     suffix = os.path.splitext(name)[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     known = sorted(name for name, each in formats.items() if (each.sink if writes else each.source))
+    if not (default or writes or options.has("format")) and suffix in FOREIGN_SUFFIXES:
+        raise ConnectorError(f"{printable(path)}: is {FOREIGN_SUFFIXES[suffix]}", "foreign")
     if not default and not options.has("format"):
         what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(known)}"
         raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")

@@ -217,6 +217,21 @@ def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path):
     assert rows(write(tmp_path / "a.dat", "x\n1\n"), format="csv") == [{"x": 1.0}]
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("a.xlsx", b"PK\x03\x04", "is an Excel workbook: save the sheet as CSV"),
+        ("a.XLS", b"", "is an Excel workbook: save the sheet as CSV"),
+        ("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook: save the sheet as CSV"),
+        ("a.avro", b"", "is an Avro container file: convert it to JSON lines"),
+        ("a.jsonl", b"Obj\x01", "is an Avro container file: convert it to JSON lines"),
+    ],
+)
+def test_workbooks_and_avro_files_are_refused_with_what_to_do(tmp_path, name, data, what):
+    with pytest.raises(ConnectorError, match=what):
+        open_source(write(tmp_path / name, data))
+
+
 def test_byte_order_mark_crlf_delimiter_and_encoding(tmp_path):
     url = write(tmp_path / "a.csv", "\ufeffx;y\r\n1;é\r\n".encode())
     assert read(url, label="y", delimiter=";")[0][0][:2] == ({"x": 1.0}, "é")
