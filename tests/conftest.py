@@ -102,8 +102,8 @@ SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Iterator[None]:
-    """Search no module of tests for doctests, because there are none."""
-    return [node for node in (yield) if type(node) is pytest.Module]
+    """Search no module without an example for doctests, which would import it."""
+    return [node for node in (yield) if type(node) is pytest.Module or b">>>" in node.path.read_bytes()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
