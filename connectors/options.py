@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 KINDS = ("number", "category", "ignore", "time")
+_PAIR = f"NAME:KIND with KIND one of {', '.join(KINDS)}"
 
 
 def split_names(text: str) -> list[str]:
@@ -35,15 +36,17 @@ def split_names(text: str) -> list[str]:
 
 
 def split_kinds(text: str) -> dict[str, str]:
-    """Parse column kinds such as ``x:category,y:ignore``; a missing kind is empty.
+    """Parse column kinds such as ``x:category,y:ignore``.
 
     Examples
     --------
-    >>> split_kinds('x:category,"a, b:c:ignore",z')
-    {'x': 'category', 'a, b:c': 'ignore', 'z': ''}
+    >>> split_kinds('x:category,"a, b:c:ignore"')
+    {'x': 'category', 'a, b:c': 'ignore'}
     """
-    parts = (part.rpartition(":") if ":" in part else (part, "", "") for part in split_names(text) if part)
-    return _by_name((name, kind) for name, _, kind in parts)
+    parts = list(filter(None, split_names(text)))
+    if wrong := next((part for part in parts if ":" not in part or part.rpartition(":")[2] not in KINDS), None):
+        raise ConnectorError(f"{wrong!r} is no {_PAIR}", "value")
+    return _by_name(part.rpartition(":")[::2] for part in parts)
 
 
 def split_formats(text: str) -> str | dict[str, str]:
@@ -170,9 +173,9 @@ class Options:
         if value is None:
             return {}
         pairs = dict(value) if isinstance(value, Mapping) else self._split(key, split_kinds, value)
-        for kind in pairs.values():  # the name may be empty, as that of a pandas index
+        for name, kind in pairs.items():  # the name may be empty, as that of a pandas index
             if kind not in KINDS:
-                raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
+                raise self._refuse(key, f"{name}:{kind}" if kind else name, _PAIR)
         return pairs
 
     def formats(self, key: str) -> str | dict[str, str] | None:

@@ -136,6 +136,12 @@ def without_pyarrow(path: str) -> None:
             "a.csv: option `types` 'x:number,x:time': column 'x' has both 'number' and 'time': give one of them",
         ),
         (
+            lambda: open_source("a.csv", types="x:number,x"),
+            "'x' is no NAME:KIND with KIND one of number, category, ignore",
+        ),
+        (lambda: open_source("a.csv", types={"x": "text"}), "`types` must be NAME:KIND with KIND one of number, cate"),
+        (lambda: RunConfig(alarms="up=recall"), "--set alarms: up=recall: use LABEL=SHARE, LABEL=recall:SHARE or"),
+        (
             lambda: open_source("a.csv?time_format=%d,x:%m"),
             "a.csv: option `time_format` '%d,x:%m': '%d' is no NAME:FORMAT; one with a comma goes in double quotes",
         ),

@@ -59,7 +59,7 @@ class ParquetSink(FileSink):
     """
 
     def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
-        super().__init__(path, options, settings)
+        super().__init__(path, options, settings, ".parquet")
         self._pa = import_arrow(path)
         self._make_directory()
         self._parts = self._durable = self._count() if settings.resume else 0

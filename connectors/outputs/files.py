@@ -20,6 +20,7 @@ from connectors.outputs.results import (
     is_replaceable,
     make_directory,
     names_in,
+    parts_in,
     sync_directory,
 )
 from connectors.registry import SinkSettings, is_pipe
@@ -40,15 +41,30 @@ class FileSink(ReplacingSink):
         Options of the URL; file sinks have none.
     settings
         Settings of the run.
+    suffix
+        Suffix of the parts of a directory.
     """
 
-    def __init__(self, path: str, options: Options, settings: SinkSettings) -> None:
+    def __init__(self, path: str, options: Options, settings: SinkSettings, suffix: str = "") -> None:
         super().__init__(settings)
-        self.name, self._made = path, not os.path.exists(path)
+        self.name, self._made, self._suffix = path, not os.path.exists(path), suffix
         options.finish()
 
     def _is_replaceable(self) -> bool:
         return is_replaceable(self.name)
+
+    def check_replaced(self) -> None:
+        """Raise ConnectorError if what exists is not results, or parts of another format.
+
+        Readers of the directory would read these parts as well.
+        """
+        super().check_replaced()
+        others = (part for part in parts_in(self.name) if not part.endswith(self._suffix))
+        if self._fresh and (other := next(others, None)):
+            what = (
+                f"has parts of another format, such as {os.path.basename(other)}: remove them, or use another directory"
+            )
+            raise ConnectorError(f"{self.name}: {what}", "another format")
 
     def _make_directory(self) -> None:
         """Create the directory of parts."""

@@ -88,7 +88,7 @@ class PartsSink(FileSink):
     def __init__(self, path: str, options: Options, settings: SinkSettings, suffix: str) -> None:
         self._most = options.integer("rotate_bytes", 0, 1)
         self._by = options.one_of("partition_by", SPANS)
-        super().__init__(path, options, settings)
+        super().__init__(path, options, settings, suffix)
         self._files = PartFiles(path, suffix)
         self._columns: list[str] | None = None
         self._parts: dict[str, Part] = {}  # by folder

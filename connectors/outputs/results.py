@@ -117,12 +117,16 @@ def make_directory(path: str | os.PathLike[str]) -> None:
 def is_replaceable(path: str) -> bool:
     """Return whether a path does not exist, is empty or looks like results."""
     if os.path.isdir(path):
-        names = glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True)
-        parts = [name for name in names if os.path.isfile(name) and not name.endswith((".tmp", ".inprogress"))]
-        return all(any(map(are_results, _names_of_part(part))) for part in parts)
+        return all(any(map(are_results, _names_of_part(part))) for part in parts_in(path))
     if not os.path.isfile(path) or not os.path.getsize(path):
         return True
     return any(map(are_results, names_in(path))) or _is_empty(path)
+
+
+def parts_in(path: str) -> list[str]:
+    """Return the finished parts of a directory of any format."""
+    names = sorted(glob.glob(os.path.join(glob.escape(path), "**", "part-[0-9]*"), recursive=True))
+    return [name for name in names if os.path.isfile(name) and not name.endswith((".tmp", ".inprogress"))]
 
 
 def _is_empty(path: str) -> bool:

@@ -239,8 +239,8 @@ def _alarm(given: Any) -> Alarm:
         raise ValueError(f"{text}: use LABEL=SHARE, such as fraud=0.01")
     ((label, value),) = given.items()
     kind, _, share = str(value).rpartition(":")
-    alarm = Alarm(label, kind or "share", _number(share))
     try:
+        alarm = Alarm(label, kind or "share", _number(share))
         check_alarms(alarm.kind, alarm.share)
     except ValueError as error:
         raise ValueError(

@@ -152,13 +152,14 @@ class LateOptions(Settings):
     r"""Delayed labels.
 
     Events are predicted when they arrive. They then wait for their labels from a second stream, joined by key. Training
-    uses the features stored at prediction time. Events and labels are merged in the order of their times.
+    uses the features stored at prediction time.
 
     Parameters
     ----------
     label_source : SOURCE
         The stream of labels: any source with the columns of --join, --label and --time. Kafka records have a key and a
-        time. Settings may follow: 'labels.csv?time=reported'. May be repeated for several files.
+        time. Settings may follow: 'labels.csv?time=reported'. May be repeated for several files. Events and labels are
+        merged in the order of their times.
     join : NAME
         The key column that events and labels share.
     label_timeout : TIME

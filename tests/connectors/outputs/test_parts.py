@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -152,6 +153,29 @@ def test_earlier_results_are_replaced_and_other_files_kept(tmp_path):
     (tmp_path / "out" / "part-00001.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConnectorError):
         open_sink(url).check_replaced()
+
+
+FORMATS = ("?format=csv&rotate_bytes=90", "?format=csv&partition_by=date", "?format=parquet")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_directory_with_parts_of_another_format_is_refused(tmp_path, overwrite):
+    table = {"line": range(20), "prediction": ["a"] * 20, "score": [0.5] * 20}
+    for earlier, later in (
+        (FORMATS[1], FORMATS[2]),
+        (FORMATS[2], FORMATS[0]),
+        (FORMATS[2], "?format=jsonl&rotate_bytes=9"),
+    ):
+        path = tmp_path / earlier[8:14] / later[8:14]
+        path.parent.mkdir(exist_ok=True)
+        with contextlib.closing(open_sink(f"{path}{earlier}")) as sink:
+            sink.write_at(table, [START] * 20)
+        before = files(path)
+        sink = open_sink(f"{path}{later}", overwrite=overwrite)
+        with contextlib.closing(sink), raises(ConnectorError, reason="another format"):
+            sink.check_replaced()
+        assert files(path) == before
+        open_sink(f"{path}{earlier}").check_replaced()
 
 
 def test_mistakes(tmp_path):
