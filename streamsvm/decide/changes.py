@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,15 +148,20 @@ class Changes:
             raise ParameterError(
                 "since", f"is after {then.events:,} events, but only {now.events:,} have been learned so far"
             )
-        return [
-            *moved_relevance(then.relevance, now.relevance),
-            *moved_values((then.features, then.events), (now.features, now.events)),
-            *_moved_classes(then, now),
-            *moved_votes((then.leader, then.weight), (now.leader, now.weight)),
-        ]
+        return changes_between(then, now)
 
 
-def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float]) -> list[str]:
+def changes_between(then: ModelSummary, now: ModelSummary) -> list[str]:
+    """Describe what changed between two summaries of a model; see `Changes.changes`."""
+    return [
+        *_moved_relevance(then.relevance, now.relevance),
+        *moved_values((then.features, then.events), (now.features, now.events)),
+        *_moved_classes(then, now),
+        *_moved_votes(then, now),
+    ]
+
+
+def _moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float]) -> list[str]:
     """Describe changes in the relevance of features, the largest first."""
     before, after = _parts(then), _parts(now)
     if not before or not after:
@@ -164,7 +169,7 @@ def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float
     moved = [
         (name, before.get(name, 0.0), after.get(name, 0.0))
         for name in dict.fromkeys([*after, *before])
-        if has_moved(before.get(name, 0.0), after.get(name, 0.0), LEAST_PART)
+        if _has_moved(before.get(name, 0.0), after.get(name, 0.0), LEAST_PART)
     ]
     moved.sort(key=lambda one: -abs(one[2] - one[1]))
     return [
@@ -173,20 +178,13 @@ def moved_relevance(then: Mapping[Hashable, float], now: Mapping[Hashable, float
     ]
 
 
-def moved_votes(then: tuple[str, float], now: tuple[str, float]) -> list[str]:
-    """Describe a change of the leader, and of the use of label autocorrelation.
-
-    `then` and `now` are pairs of the leader and the weight of label autocorrelation.
-    """
-    found = [f"{now[0]} is the leading member, was {then[0]}"] if then[0] and now[0] != then[0] else []
-    if (then[1] > 0.0) != (now[1] > 0.0):
-        found.append(f"label autocorrelation is {'used' if now[1] > 0.0 else 'no longer used'}")
+def _moved_votes(then: ModelSummary, now: ModelSummary) -> list[str]:
+    """Describe a change of the leader, and of the use of label autocorrelation."""
+    is_new = then.leader and now.leader != then.leader
+    found = [f"{now.leader} is the leading member, was {then.leader}"] if is_new else []
+    if (then.weight > 0.0) != (now.weight > 0.0):
+        found.append(f"label autocorrelation is {'used' if now.weight > 0.0 else 'no longer used'}")
     return found
-
-
-def new_classes(classes: Sequence[Any]) -> list[str]:
-    """Describe new classes."""
-    return [f"new classes: {', '.join(map(shown, classes[:MOST_REPORTED]))}"] if classes else []
 
 
 def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
@@ -235,32 +233,30 @@ def _moved_share(
     if min(n_before, n_since) < LEAST_EVENTS:
         return None
     old, new = before.n / n_before, since.n / n_since
-    if not has_moved(old, new, LEAST_PART):
+    if not _has_moved(old, new, LEAST_PART):
         return None
     return abs(new - old), f"{shown(feature(name))} is in {new:.0%} of events since, was in {old:.0%}"
 
 
 def _moved_classes(then: ModelSummary, now: ModelSummary) -> list[str]:
-    found = new_classes([label for label in now.classes if label not in then.classes]) if then.classes else []
+    """Describe new classes, and changes in the frequencies of classes."""
+    added = [shown(label) for label in now.classes if label not in then.classes] if then.classes else []
+    found = [f"new classes: {', '.join(added[:MOST_REPORTED])}"] if added else []
     is_share = sum(now.classes.values()) <= 1.0 + 1e-9
     since = {label: n - (0.0 if is_share else then.classes.get(label, 0.0)) for label, n in now.classes.items()}
     total, before = sum(since.values()), sum(then.classes.values())
-    n_since = now.events - then.events
-    if min(n_since, then.events) < LEAST_EVENTS or not total or not before:
+    # A model that only predicts learns no events, but its run counts the labels.
+    n_before, n_since = (then.events, now.events - then.events) if is_share else (before, total)
+    if min(n_before, n_since) < LEAST_EVENTS or not total or not before:
         return found
     for label, n in since.items():
         old, new = then.classes.get(label, 0.0) / before, n / total
-        if old and has_moved(old, new, LEAST_EVENTS / n_since):
-            found.append(class_moved(label, old, new))
+        if old and _has_moved(old, new, LEAST_EVENTS / n_since):
+            found.append(f"class {shown(label)} is {new:.2%} of events since, was {old:.2%}")
     return found[: 1 + MOST_REPORTED]
 
 
-def class_moved(label: Any, old: float, new: float) -> str:
-    """Describe a change in the frequency of a class."""
-    return f"class {shown(label)} is {new:.2%} of events since, was {old:.2%}"
-
-
-def has_moved(old: float, new: float, least: float) -> bool:
+def _has_moved(old: float, new: float, least: float) -> bool:
     """Return whether a share of at least `least`, then or now, doubled or halved."""
     return max(old, new) >= least and not 0.5 < (new + 1e-12) / (old + 1e-12) < 2.0
 

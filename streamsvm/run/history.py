@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.changes import (
-    LEAST_EVENTS,
-    MOST_REPORTED,
-    Changes,
-    Spread,
-    class_moved,
-    has_moved,
-    moved_relevance,
-    moved_values,
-    moved_votes,
-    new_classes,
-)
+from streamsvm.decide.changes import Changes, ModelSummary, Spread, changes_between
 from streamsvm.models.archive import decode_label, encode_label, real, whole
 from streamsvm.models.codec import State
 
@@ -119,31 +108,11 @@ def notices_of(one: object) -> list[str]:
     return list(getattr(one, "notices", ()))
 
 
-@dataclass(slots=True)
-class Sample:
-    """State of a model at one moment of a run.
-
-    Parameters
-    ----------
-    at, learned
-        Number of judged events, and of events that the model has learned.
-    weight
-        Weight of label autocorrelation.
-    leader
-        Leading member; empty without one.
-    seen
-        Number of events of each class.
-    relevance, spreads
-        Relevance of features, and statistics of their values.
-    """
+class Sample(NamedTuple):
+    """State of a model after a number of judged events; its classes are the labels of the run."""
 
     at: int
-    learned: int
-    weight: float
-    leader: str
-    seen: list[int]
-    relevance: dict[Hashable, float] = field(default_factory=dict)
-    spreads: dict[Hashable, Spread] = field(default_factory=dict)
+    model: ModelSummary
 
 
 class History:
@@ -175,7 +144,6 @@ class History:
     def __init__(self) -> None:
         self.samples: list[Sample] = []
         self._step = self.due = _FIRST_STEP
-        self.labels: list[Any] = []
 
     @property
     def at(self) -> list[int]:
@@ -183,9 +151,9 @@ class History:
         return [sample.at for sample in self.samples]
 
     @property
-    def last_relevance(self) -> dict[Hashable, float]:
+    def last_relevance(self) -> Mapping[Hashable, float]:
         """Relevance of features at the last sample; empty if unknown."""
-        return self.samples[-1].relevance if self.samples else {}
+        return self.samples[-1].model.relevance if self.samples else {}
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample if one is due, with numbers of events, judged events and labels."""
@@ -211,11 +179,10 @@ class History:
         if not relevance and not found.leaders and not spreads:
             return False
         learned = int(getattr(model, "n_events_learned", 0))
-        weight = (found.autocorrelation or {"weight": 0.0})["weight"]
+        classes = {label: int(n) for label, n in zip(labels[:_MOST_CLASSES], seen, strict=False) if n}
         leader = found.leaders[0]["member"] if found.leaders else ""
-        self.labels = list(labels[:_MOST_CLASSES])
-        counts = list(map(int, seen[:_MOST_CLASSES]))
-        self.samples.append(Sample(judged, learned, weight, leader, counts, relevance, spreads))
+        weight = (found.autocorrelation or {"weight": 0.0})["weight"]
+        self.samples.append(Sample(judged, ModelSummary(learned, spreads, relevance, classes, leader, weight)))
         return True
 
     def changes(self, since: int) -> list[str]:
@@ -233,35 +200,16 @@ class History:
         if len(self.samples) < 2:
             return []
         then = max((i for i, sample in enumerate(self.samples[:-1]) if sample.at <= since), default=0)
-        old, new = self.samples[then], self.samples[-1]
-        return [
-            *moved_relevance(old.relevance, new.relevance),
-            *moved_values((old.spreads, old.learned), (new.spreads, new.learned)),
-            *self._moved_classes(old.seen, new.seen),
-            *moved_votes((old.leader, old.weight), (new.leader, new.weight)),
-        ]
-
-    def _moved_classes(self, before: list[int], now: list[int]) -> list[str]:
-        before = before + [0] * (len(now) - len(before))
-        texts = new_classes(
-            [label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old]
-        )
-        since = [new - old for old, new in zip(before, now, strict=True)]
-        if not sum(before) or sum(since) < LEAST_EVENTS:
-            return texts
-        for label, old, new in zip(self.labels, before, since, strict=False):
-            shares = old / sum(before), new / sum(since)
-            if old and has_moved(*shares, LEAST_EVENTS / sum(since)):
-                texts.append(class_moved(label, *shares))
-        return texts[: 1 + MOST_REPORTED]
+        return changes_between(self.samples[then].model, self.samples[-1].model)
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
         """Return the most relevant features, and their relevance by sample (or NaN).
 
         Features are chosen by the largest decayed share of the relevance in any sample, and sorted by the last one.
         """
-        names = list(dict.fromkeys(name for sample in self.samples for name in sample.relevance))
-        values = np.array([[sample.relevance.get(name, np.nan) for name in names] for sample in self.samples])
+        relevances = [sample.model.relevance for sample in self.samples]
+        names = list(dict.fromkeys(name for relevance in relevances for name in relevance))
+        values = np.array([[relevance.get(name, np.nan) for name in names] for relevance in relevances])
         values = values.reshape(len(self.samples), len(names))
         total = np.nansum(values, axis=1, keepdims=True)
         shares = np.nan_to_num(values / np.where(total > 0.0, total, 1.0))
@@ -276,24 +224,29 @@ class History:
 
     def leaders(self) -> tuple[list[str], NDArray[np.int64]]:
         """Return the leading members, the longest first, and the leader of each sample."""
-        counts = Counter(sample.leader for sample in self.samples if sample.leader)
+        leaders = [sample.model.leader for sample in self.samples]
+        counts = Counter(filter(None, leaders))
         ordered = sorted(counts, key=lambda name: (-counts[name], name))
-        codes = [ordered.index(sample.leader) if sample.leader else -1 for sample in self.samples]
+        codes = [ordered.index(leader) if leader else -1 for leader in leaders]
         return ordered, np.array(codes, np.int64)
 
     def state(self) -> State:
         """Return the history as a JSON header and arrays."""
-        samples = self.samples
-        names = list(dict.fromkeys(name for sample in samples for name in (*sample.relevance, *sample.spreads)))
+        models = [sample.model for sample in self.samples]
+        names = list(dict.fromkeys(name for one in models for name in (*one.relevance, *one.features)))
+        labels = list(dict.fromkeys(label for one in models for label in one.classes))
         code = {name: j for j, name in enumerate(names)}
-        relevances = [(i, code[name], value) for i, one in enumerate(samples) for name, value in one.relevance.items()]
-        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(samples) for name, s in one.spreads.items()]
+        relevances = [(i, code[name], value) for i, one in enumerate(models) for name, value in one.relevance.items()]
+        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(models) for name, s in one.features.items()]
         header = {
             "step": self._step,
             "due": self.due,
             "names": [encode_label(name) for name in names],
-            "labels": [encode_label(label) for label in self.labels],
-            "samples": [(one.at, one.learned, one.weight, one.leader, one.seen) for one in samples],
+            "labels": [encode_label(label) for label in labels],
+            "samples": [
+                (at, one.events, one.weight, one.leader, [one.classes.get(label, 0) for label in labels])
+                for at, one in self.samples
+            ],
         }
         return header, {
             "relevances": np.array(relevances, np.float64).reshape(-1, 3),
@@ -304,21 +257,21 @@ class History:
         """Restore the result of `state`."""
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)
-        names = [decode_label(name) for name in header["names"]]
-        self.labels = [decode_label(label) for label in header["labels"]]
-        self.samples = [
-            Sample(whole(at), whole(learned), real(weight), str(leader), list(map(whole, seen)))
-            for at, learned, weight, leader, seen in header["samples"]
-        ]
-        if not all(before <= after for before, after in pairwise([0, *self.at, self.due])):
-            raise ValueError("a history of events that are not counted")
-        if any(len(sample.seen) > len(self.labels) for sample in self.samples):
-            raise ValueError("a history of classes that are not known")
-        n = max(len(self.samples), 1), max(len(names), 1)
+        names, labels = ([decode_label(text) for text in header[kind]] for kind in ("names", "labels"))
+        n = max(len(header["samples"]), 1), max(len(names), 1)
         for name in ("relevances", "spreads"):
             if not ((arrays[name][:, :2] >= 0) & (arrays[name][:, :2] < n)).all():
                 raise ValueError("a history of features that are not known")
+        relevances = [dict[Hashable, float]() for _ in header["samples"]]
+        spreads = [dict[Hashable, Spread]() for _ in header["samples"]]
         for i, j, value in arrays["relevances"].tolist():
-            self.samples[int(i)].relevance[names[int(j)]] = value
+            relevances[int(i)][names[int(j)]] = value
         for i, j, events, mean, deviation, is_decayed in arrays["spreads"].tolist():
-            self.samples[int(i)].spreads[names[int(j)]] = Spread(events, mean, deviation, bool(is_decayed))
+            spreads[int(i)][names[int(j)]] = Spread(events, mean, deviation, bool(is_decayed))
+        self.samples = []
+        for i, (at, learned, weight, leader, counts) in enumerate(header["samples"]):
+            classes = {label: count for label, count in zip(labels, map(whole, counts), strict=True) if count}
+            summary = (whole(learned), spreads[i], relevances[i], classes, str(leader), real(weight))
+            self.samples.append(Sample(whole(at), ModelSummary(*summary)))
+        if not all(before <= after for before, after in pairwise([0, *self.at, self.due])):
+            raise ValueError("a history of events that are not counted")
