@@ -109,7 +109,7 @@ def notices_of(one: object) -> list[str]:
 
 
 class Sample(NamedTuple):
-    """State of a model after a number of judged events; its classes are the labels of the run."""
+    """State of a model after a number of judged events, with the labels of the run."""
 
     at: int
     model: ModelSummary
