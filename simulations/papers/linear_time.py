@@ -9,7 +9,7 @@ from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats
 from streamsvm.batch.sampled_cuts.cuts import Cuts, ScoredRows
 from streamsvm.batch.sampled_cuts.gaussian import Singles
-from streamsvm.batch.sampled_cuts.losses import differences
+from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.sampled_cuts.rounds import Result, Rounds
 
 
@@ -59,7 +59,7 @@ class AllRows(Rounds):
         self.scores = ScoresByCut(rows, codes, self.population.weights, self.n_outputs)
         self._start(self.scores)
         self.square_of_sum = 0.0
-        self.found = self._violations(np.zeros((self.n_outputs, len(rows))), codes)
+        self.found = most_violated(np.zeros((self.n_outputs, len(rows))), codes, settings.cost)
         is_done = False
         while n_iter < settings.max_iter and not is_done:
             n_iter += 1
@@ -69,7 +69,7 @@ class AllRows(Rounds):
                 break
             self._tidy()
         indices, coefs = self.cuts.expansion(self.is_average)
-        return Result(indices, coefs, self.objective, 0.0, self.gap, n_iter, is_done)
+        return Result(self.C, indices, coefs, self.objective, 0.0, self.gap, n_iter, is_done)
 
     def _round(self, rng: np.random.Generator) -> None:
         cuts, scored, found = self.cuts, self.scored, self.found
@@ -96,11 +96,11 @@ class AllRows(Rounds):
         Returns whether one of them is within `tol` of the optimum.
         """
         cuts, scored, settings = self.cuts, self.scored, self.settings
-        self.found = self._violations(self.scores.now(cuts), scored.codes)
+        self.found = most_violated(self.scores.now(cuts), scored.codes, settings.cost)
         loss = float(scored.weights @ self.found.losses)
         objective = loss + 0.5 * cuts.square / self.C
         bound = _dual(cuts) / self.C
-        found = self._violations(scored.average(cuts), scored.codes)
+        found = most_violated(scored.average(cuts), scored.codes, settings.cost)
         square = max(0.0, self.square_of_sum) / cuts.total**2
         averaged = float(scored.weights @ found.losses) + 0.5 * square / self.C
         self.is_average = averaged < objective

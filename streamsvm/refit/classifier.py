@@ -27,7 +27,7 @@ from streamsvm.mutation import Mutable
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
-from streamsvm.refit import archive, frozen_models, outliers, vote_kernels
+from streamsvm.refit import frozen_models, outliers, settings, vote_kernels
 from streamsvm.refit.jobs import get_ready
 from streamsvm.refit.rows import RefitRows, seconds
 from streamsvm.refit.schedule import Refits, RefitSettings
@@ -128,7 +128,7 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
                 f"BSGDClassifier, got {learner!r}",
             )
         own_solver = solver_of(solver)
-        settings = RefitSettings(window, trigger, max_members, delay, timeout, seed)
+        own_settings = RefitSettings(window, trigger, max_members, delay, timeout, seed)
         get_ready(own_solver)
         prepare(_ENTRY_POINTS)
         for entry in _ENTRY_POINTS:
@@ -142,7 +142,7 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
         self.timeout = timeout
         self.seed = seed
         self._model = deepcopy(learner)
-        self._refits = Refits(self._model, own_solver, settings)
+        self._refits = Refits(self._model, own_solver, own_settings)
         self._sets = AllSets()
 
     @classmethod
@@ -344,9 +344,9 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
         refits, arrays = self._refits.state()
         params = {name: getattr(self, name) for name in _PLAIN} | {
             "learner": {name: encode_param(value) for name, value in self.learner._get_params().items()},
-            "solver": archive.encode_solver(self.solver),
-            "window": archive.encode_settings(self.window),
-            "trigger": archive.encode_settings(self.trigger),
+            "solver": settings.encode_solver(self.solver),
+            "window": settings.encode_settings(self.window),
+            "trigger": settings.encode_settings(self.trigger),
         }
         own = {"class": type(self).__name__, "params": params, "sets": list(map(list, self._sets))}
         header, of_learner = nested({"learner": self._model.state()}, own | refits)
@@ -361,8 +361,8 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
             raise ArchiveError("refits around a classifier that has refits or costs already")
         params = dict(header["params"])
         learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
-        params["solver"] = archive.decode_solver(params["solver"])
-        params |= {name: archive.decode_settings(params[name]) for name in ("window", "trigger")}
+        params["solver"] = settings.decode_solver(params["solver"])
+        params |= {name: settings.decode_settings(params[name]) for name in ("window", "trigger")}
         self = cls(learner, **params)
         self._model = model
         self._refits.learner = model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ RENEWED_AFTER = 100_000
 _TRIAL = 64
 # Detectors of a decreasing mean, which get hits instead of errors.
 _OF_HITS = ("FHDDM",)
-NEVER = sys.maxsize
+NEVER = 1 << 62
 """Number of events until a trigger that does not count events is due."""
 
 

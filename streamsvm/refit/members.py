@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,11 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.schema import Array
 from streamsvm.core.state import State
 from streamsvm.features.rows import EncodedRows, Floats, Ints
-from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees, codec
 from streamsvm.models.archive import real
 from streamsvm.online.saving import check_bounds
 from streamsvm.refit import frozen_models, vote_kernels
-from streamsvm.refit.solvers import allows_nan, proba_of
+from streamsvm.refit.solvers import Solver, allows_nan, proba_of
 from streamsvm.refit.tasks import Solution, Task, csr_of, dense_of, is_wide
 
 logger = logging.getLogger(__name__)
@@ -163,27 +162,34 @@ class Member:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return header and arrays of a model that consists of arrays."""
+    def state(self) -> codec.State:
+        """Return header and arrays; of a foreign model, those of its training data."""
+        header = {"number": self.number, "inverse_temperature": self.inverse_temperature}
+        if self.task is not None:
+            return codec.nested({"task": self.task.state()}, header)
         model, arrays = self.model.state()
         score = None if math.isnan(self.score) else self.score
-        header = {"model": model, "number": self.number, "settings": self.settings, "score": score}
-        return header | {"inverse_temperature": self.inverse_temperature}, arrays
+        return header | {"model": model, "settings": self.settings, "score": score}, arrays
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Member:
-        """Restore a member from its `state`.
+    def from_state(cls, state: codec.Saved, solver: Solver, n_classes: int) -> Self:
+        """Restore a member from its `state`; a foreign model is fitted again.
 
         Raises
         ------
-        ArchiveError, ValueError
+        ArchiveError, ValueError, TypeError
             If the state is invalid.
         """
-        model = _KINDS[header["model"]["class"]].from_state(header["model"], arrays)
-        check_bounds("classes", np.array(model.classes, np.int64), 0, n_classes - 1)
-        score = math.nan if header["score"] is None else float(header["score"])
-        solution = Solution(model, dict(header["settings"]), score)
-        return cls(solution, int(header["number"]), None, real(header["inverse_temperature"]))
+        (header, arrays), task = state, None
+        if "task" in header:
+            task = Task.from_state(codec.part_of(state, "task"), None, n_classes)
+            solution = solver.solve(task)
+        else:
+            model = _KINDS[header["model"]["class"]].from_state(header["model"], arrays)
+            check_bounds("classes", np.array(model.classes, np.int64), 0, n_classes - 1)
+            score = math.nan if header["score"] is None else float(header["score"])
+            solution = Solution(model, dict(header["settings"]), score)
+        return cls(solution, int(header["number"]), task, real(header["inverse_temperature"]))
 
 
 def tempered(proba: Floats, beta: float) -> Floats:

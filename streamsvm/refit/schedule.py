@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
@@ -18,7 +19,6 @@ from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit import archive
 from streamsvm.refit.detectors import TriggerEvent
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.members import Member
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # Default delay as a share of the window's events, with bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
-_NEVER = 1 << 62
 # Greatest number of labelled events per call of the vote.
 MOST_ROWS = 2_048
 # Greatest numbers of events, and of probabilities, for the calibration of a model: the stream waits for it.
@@ -187,8 +186,7 @@ class Refits:
 
     def _look_ahead(self) -> None:
         """Compute the next event at which an action may be due."""
-        due = self._trigger.due_in()
-        until = [_NEVER if due is None else due]
+        until = [self._trigger.due_in()]
         if self._refit is not None:
             until.append(self._refit.due - self.seen)
         if self._waits_for_block:
@@ -293,9 +291,9 @@ class Refits:
         self.take_singles()
         parts = {"window": self.window.state(), "vote": ({}, self.vote.state())}
         members = enumerate(self.vote.members, start=1)
-        parts |= {f"member{k}": archive.member_state(member) for k, member in members if member is not None}
+        parts |= {f"member{k}": member.state() for k, member in members if member is not None}
         if self._job is not None:
-            task, arrays = archive.task_state(self._job.job.task)
+            task, arrays = self._job.job.task.state()
             parts["job"] = task | asdict(self._job.job.refit), arrays
         header = {
             "triggered": self._trigger.state(),
@@ -323,7 +321,7 @@ class Refits:
         self._trigger.restore(header["triggered"])
         names = [f"member{k}" for k in range(1, len(self.vote.members) + 1)]
         members = [
-            archive.member_of(part_of(state, name), self.solver, n_classes) if name in header else None
+            Member.from_state(part_of(state, name), self.solver, n_classes) if name in header else None
             for name in names
         ]
         self.vote.restore(part_of(state, "vote")[1], members, n_classes)
@@ -333,12 +331,18 @@ class Refits:
         self._outcomes = {str(kind): whole(n) for kind, n in header["outcomes"].items()}
         self._seconds = real(header["seconds"])
         if "job" in header:
-            task = archive.task_of(part_of(state, "job"), self._newest_model(), n_classes)
+            task = Task.from_state(part_of(state, "job"), self._newest_model(), n_classes)
             job = header["job"]
             if not self.seen <= job["due"]:
                 raise ArchiveError(f"a refit enters at event {job['due']}, but there were {self.seen} events")
             self._start(Refit(job["number"], job["event"], job["due"]), lambda: task)
         self._look_ahead()
+
+
+def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
+    """Return a state without the window that is being solved, for viewers."""
+    kept = {name: value for name, value in header.items() if name != "job"}
+    return kept, {name: array for name, array in arrays.items() if not name.startswith("job.")}
 
 
 def _task(held: Callable[[], WindowRows], relevance: Floats | None, carried: dict[str, Any], *settings: Any) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,9 @@ from streamsvm.core.precompile import prepare
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.models import ArchiveError, Scaler
+from streamsvm.models.codec import Saved, State
 from streamsvm.models.scaling import cut
+from streamsvm.online.saving import check_bounds
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.outliers import ENTRY_POINTS
 
@@ -97,6 +99,46 @@ class WindowRows:
         of_events = (getattr(self, name)[which] for name in _OF_EVENTS)
         return WindowRows(EncodedRows(rows.values[entries], columns, indptr, rows.shared), *of_events)
 
+    def state(self) -> State:
+        """Return header and arrays for an archive."""
+        rows = self.rows
+        arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
+        return {"shared": bool(rows.shared)}, arrays | {name: getattr(self, name) for name in _OF_EVENTS}
+
+    @classmethod
+    def from_state(cls, state: Saved) -> Self:
+        """Restore events from their `state`.
+
+        Raises
+        ------
+        ArchiveError, ValueError
+            If the state is invalid.
+        """
+        header, arrays = state
+        for name, dtype in ROW_ARRAYS.items():
+            if arrays[name].dtype != dtype or arrays[name].ndim != 1:
+                raise ArchiveError(f"array {name!r} has shape {arrays[name].shape} and type {arrays[name].dtype}")
+        values, columns, indptr, codes, weights, times, numbers = (arrays[name] for name in ROW_ARRAYS)
+        shared, begins, known = header["shared"], np.zeros(len(columns) + 1, bool), values[~np.isnan(values)]
+        begins[[0, -1] if shared else indptr] = True
+        is_valid = (
+            type(shared) is bool
+            and len(indptr) == len(codes) + 1
+            and len(codes) == len(weights) == len(times) == len(numbers)
+            and (indptr[0] == 0 and indptr[-1] == len(values) and (np.diff(indptr) >= 0).all())
+            and ((np.diff(indptr) == len(columns)).all() if shared else len(columns) == len(values))
+            and (np.diff(columns) > 0)[~begins[1:-1]].all()
+            and ((columns >= 0) & (columns < _MOST_COLUMNS)).all()
+            and (np.abs(known) <= LARGEST).all()
+            and (codes >= 0).all()
+            and ((weights > 0.0) & (weights < np.inf)).all()
+            and ((numbers >= 0).all() and (np.diff(numbers) > 0).all())
+            and not np.isinf(times).any()
+        )
+        if not is_valid:
+            raise ArchiveError("the rows of a window are damaged")
+        return cls(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
+
 
 def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
     """Return the first columns of rows as an array, NaN if missing.
@@ -149,49 +191,6 @@ _NOTHING = WindowRows(
 )
 
 
-# Archives ---------------------------------------------------------------------------------------------------------
-
-
-def window_state(window: WindowRows) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the state of events for an archive."""
-    rows = window.rows
-    arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
-    return {"shared": bool(rows.shared)}, arrays | {name: getattr(window, name) for name in _OF_EVENTS}
-
-
-def window_of_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WindowRows:
-    """Restore events from `window_state`.
-
-    Raises
-    ------
-    ArchiveError, ValueError
-        If the state is invalid.
-    """
-    for name, dtype in ROW_ARRAYS.items():
-        if arrays[name].dtype != dtype or arrays[name].ndim != 1:
-            raise ArchiveError(f"array {name!r} has shape {arrays[name].shape} and type {arrays[name].dtype}")
-    values, columns, indptr, codes, weights, times, numbers = (arrays[name] for name in ROW_ARRAYS)
-    shared, begins, known = header["shared"], np.zeros(len(columns) + 1, bool), values[~np.isnan(values)]
-    begins[[0, -1] if shared else indptr] = True
-    is_valid = (
-        type(shared) is bool
-        and len(indptr) == len(codes) + 1
-        and len(codes) == len(weights) == len(times) == len(numbers)
-        and (indptr[0] == 0 and indptr[-1] == len(values) and (np.diff(indptr) >= 0).all())
-        and ((np.diff(indptr) == len(columns)).all() if shared else len(columns) == len(values))
-        and (np.diff(columns) > 0)[~begins[1:-1]].all()
-        and ((columns >= 0) & (columns < _MOST_COLUMNS)).all()
-        and (np.abs(known) <= LARGEST).all()
-        and (codes >= 0).all()
-        and ((weights > 0.0) & (weights < np.inf)).all()
-        and ((numbers >= 0).all() and (np.diff(numbers) > 0).all())
-        and not np.isinf(times).any()
-    )
-    if not is_valid:
-        raise ArchiveError("the rows of a window are damaged")
-    return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
-
-
 # Scaled values are clipped to this bound, as in the online learners.
 CLIP = 10.0
 # Greatest number of values in a dense matrix.
@@ -224,6 +223,32 @@ class Task:
     carried: Mapping[str, Any] | None = None
     previous: Any = None
     seed: int = 0
+
+    def state(self) -> State:
+        """Return header and arrays for an archive; `previous` is stored with the members."""
+        header, arrays = self.window.state()
+        if self.relevance is not None:
+            arrays["relevance"] = self.relevance
+        return header | {"n_columns": self.n_columns, "carried": dict(self.carried or {}), "seed": self.seed}, arrays
+
+    @classmethod
+    def from_state(cls, state: Saved, previous: Any, n_classes: int) -> Self:
+        """Restore a task from its `state`.
+
+        Raises
+        ------
+        ArchiveError, ValueError, TypeError
+            If the state is invalid.
+        """
+        header, arrays = state
+        window, d, relevance = WindowRows.from_state(state), int(header["n_columns"]), arrays.get("relevance")
+        check_bounds("columns", window.rows.columns, 0, d - 1)
+        check_bounds("codes", window.codes, 0, n_classes - 1)
+        if relevance is not None and (
+            relevance.shape != (d,) or not ((relevance >= 0.0) & np.isfinite(relevance)).all()
+        ):
+            raise ArchiveError(f"there is no relevance for each of {d} columns")
+        return cls(window, d, relevance, dict(header["carried"]), previous, int(header["seed"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit.detectors import NEVER, DetectorSpec, Progress, Seen, TriggerEvent
+from streamsvm.refit.detectors import DetectorSpec, Progress, Seen, TriggerEvent
 
 LONGEST = 1 << 53  # events of an interval
 
@@ -286,13 +286,12 @@ class TriggerState:
                     return i
         return None
 
-    def due_in(self) -> int | None:
+    def due_in(self) -> int:
         """Return the number of labelled events until the trigger fires.
 
-        None if it does not follow from a count of events.
+        It is more than `NEVER` if it does not follow from a count of events.
         """
-        due = self._due(np.empty(0))
-        return None if due == NEVER else due + 1
+        return self._due(np.empty(0)) + 1
 
     def ask(self) -> None:
         """Fire at the next event, or after the `gather` events of `OnDemand`.

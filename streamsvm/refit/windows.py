@@ -22,7 +22,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names, real, whole
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec, RunningDetector
-from streamsvm.refit.tasks import ROW_ARRAYS, WindowRows, joined, window_of_state, window_state
+from streamsvm.refit.tasks import ROW_ARRAYS, WindowRows, joined
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
@@ -312,7 +312,7 @@ class WindowMemory:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return JSON header and arrays; `restore` continues from them bit for bit."""
-        rows, arrays = window_state(self.snapshot())
+        rows, arrays = self.snapshot().state()
         header = {"settings": _described(self.settings), "n_taken": self.n_taken, "n_bytes": self._n_bytes}
         header |= rows | {"newest": None if math.isnan(self._newest) else self._newest}
         return header | ({} if self._detector is None else {"detector": self._detector.state()}), arrays
@@ -328,7 +328,7 @@ class WindowMemory:
         if header["settings"] != _described(self.settings):
             raise ArchiveError(f"the state of a window {header['settings']}, not {_described(self.settings)}")
         check_names(arrays, set(ROW_ARRAYS))
-        window, n_taken = window_of_state(header, arrays), whole(header["n_taken"], 0, int(MOST_EVENTS))
+        window, n_taken = WindowRows.from_state((header, arrays)), whole(header["n_taken"], 0, int(MOST_EVENTS))
         if len(window) and window.numbers[-1] >= n_taken:
             raise ArchiveError(f"{len(window)} of {n_taken} events, in a window of {self.settings.n}")
         least = int(window.event_bytes.sum())

@@ -65,8 +65,8 @@ def with_refits(model: Any, solver: str, trigger: str | None = None, window: str
     >>> with_refits(CPMClassifier(), "newton", "1000", "since:7d").window.seconds
     604800.0
     """
-    from streamsvm.refit.archive import trigger_of, window_of
     from streamsvm.refit.classifier import RefitClassifier
+    from streamsvm.refit.settings import trigger_of, window_of
 
     given: dict[str, Any] = {}
     for option, name, text, read in (

@@ -3,8 +3,7 @@
 An index is a folder with two files. `rows.bin` holds blocks of rows: the leaves of the trees in order, then a uniform
 sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix: row starts as int64, columns,
 values. All are little-endian. Values have the smallest type that holds them. `index.svm` is an archive of streamsvm
-(see `streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and "rows_bytes", and the
-arrays are
+(see `streamsvm.models`): the JSON header has "class", "n_columns", "classes" and "rows_bytes", and the arrays are
 
     block_offset, block_rows, block_filled, block_kind, block_crc     per block: offset, number of rows and of values,
                                         number of the type in TYPES (negative: CSR), zlib's CRC-32
@@ -117,17 +116,11 @@ class FileBlocks:
         of = np.searchsorted(self.starts, positions, "right") - 1
         wanted, firsts = np.unique(of, return_index=True)
         ends = np.append(firsts[1:], len(positions))
-        kinds = self.kinds[wanted]
-        if (kinds < 0).any():
-            parts = [
-                self._block(i)[positions[first:end] - self.starts[i]]
-                for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True)
-            ]
-            return stack(parts, self.d)
-        out = np.empty((len(positions), self.d), np.float64 if (kinds == len(TYPES)).any() else np.float32)
-        for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True):
-            out[first:end] = self._block(i)[positions[first:end] - self.starts[i]]
-        return out
+        parts = [
+            floats(self._block(i)[positions[first:end] - self.starts[i]])
+            for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True)
+        ]
+        return stack(parts, self.d)
 
     def _block(self, i: int) -> Any:
         return next(self.read(i, i + 1))[2]
@@ -231,13 +224,12 @@ class Contents(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
-def write_index(folder: Path, index: Contents, n_leaves: int, extra: Mapping[str, Any]) -> None:
+def write_index(folder: Path, index: Contents, extra: Mapping[str, Any]) -> None:
     """Write `index.svm`; `extra` are additional entries of the header."""
     header = {
         "class": "MetricForest",
         "n_columns": index.n_columns,
         "classes": [encode_label(label) for label in index.classes],
-        "n_leaves": n_leaves,
         "rows_bytes": index.rows_bytes,
     }
     write_archive(folder / INDEX_FILE, header | dict(extra), index.arrays)
@@ -256,8 +248,8 @@ def read_index(folder: Path) -> Contents:
         raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
     with refusing_damage(folder):
         index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
-        _check_ranges(index, int(header["n_leaves"]))
-        _check_blocks(index.arrays, index.n_columns, int(header["n_leaves"]))
+        _check_ranges(index)
+        _check_blocks(index.arrays, index.n_columns)
     return index
 
 
@@ -277,10 +269,10 @@ def check_size(folder: Path, size: int) -> None:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
 
 
-def _check_ranges(index: Contents, n_leaves: int) -> None:
+def _check_ranges(index: Contents) -> None:
     """Raise ValueError if an array has a wrong type, shape or range."""
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
-    n, n_blocks = len(arrays["ids"]), len(arrays["block_rows"])
+    n, n_blocks, n_leaves = len(arrays["ids"]), len(arrays["block_rows"]), len(arrays["radii"])
     # Shape, minimum, and an exclusive maximum.
     expected: dict[str, tuple[tuple[int, ...], float, float]] = {
         "block_offset": ((n_blocks,), 0, n_bytes + 1),
@@ -303,9 +295,9 @@ def _check_ranges(index: Contents, n_leaves: int) -> None:
             raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
 
 
-def _check_blocks(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int) -> None:
+def _check_blocks(arrays: dict[str, NDArray[Any]], d: int) -> None:
     """Raise ValueError if the blocks do not fit the rows."""
-    n, n_sample = len(arrays["ids"]), len(arrays["sample"])
+    n, n_sample, n_leaves = len(arrays["ids"]), len(arrays["sample"]), len(arrays["radii"])
     rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
     if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
         raise ValueError("blocks do not add up to the rows and their sample")

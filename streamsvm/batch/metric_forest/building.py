@@ -41,8 +41,6 @@ from streamsvm.labels import is_label
 CENTROIDS = 32
 # Bytes of a packet of rows in the temporary file, and minimum number of packets per shuffle.
 PACKET_BYTES, PACKETS = 64 << 10, 64
-# Maximum number of rejected rows that the header describes.
-REJECTED_KEPT = 20
 # A tree, or a shuffle, takes at most 1 / PARTS of the memory.
 PARTS = 8
 # Maximum length of a row, because distances of leaves are in single precision.
@@ -205,19 +203,15 @@ def build(
         with closing(split):
             for X, y in batches:
                 split.add(X, y)
-            index, n_leaves = _write_rows(work, split, Leaves(rng), n_sample)
-            write_index(work, index, n_leaves, header)
+            write_index(work, _write_rows(work, split, Leaves(rng), n_sample), header)
         work.rename(path)
         sync_directory(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_rows(folder: Path, split: RandomSplit, leaves: Leaves, n_sample: int) -> tuple[Contents, int]:
-    """Write the leaves of each tree, then a sample of all rows.
-
-    Returns the index and the number of leaves.
-    """
+def _write_rows(folder: Path, split: RandomSplit, leaves: Leaves, n_sample: int) -> Contents:
+    """Write the leaves of each tree, then a sample of all rows; return the index."""
     n, d = split.n, split.d
     if not n:
         raise ValueError("no rows to index")
@@ -235,11 +229,10 @@ def _write_rows(folder: Path, split: RandomSplit, leaves: Leaves, n_sample: int)
                 ends = np.searchsorted(sample, [start, start + X.shape[0]])
                 sampled.append(X[sample[slice(*ends)] - start])
                 start += X.shape[0]
-        n_leaves = file.n_blocks
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
     arrays = leaves.arrays() | file.table | {"sample": sample}
-    return Contents(list(split.numbers), d, file.n_bytes, arrays), n_leaves
+    return Contents(list(split.numbers), d, file.n_bytes, arrays)
 
 
 def _checked(X: Any) -> Any:
@@ -270,7 +263,7 @@ def _smallest(values: Any) -> NDArray[Any]:
 
 
 def complete_rows(
-    stream: Any, name: str, rejected: dict[str, Any], progress: Callable[[int, float | None], Any] | None
+    stream: Any, name: str, rejected: dict[str, int], progress: Callable[[int, float | None], Any] | None
 ) -> Iterator[tuple[Any, Any]]:
     """Yield batches of the complete rows of a source; count the others.
 
@@ -281,21 +274,15 @@ def complete_rows(
     name
         Path or URL, for messages.
     rejected
-        Number of rejected rows, and a description of the first ones; both are updated.
+        Number of rejected rows, which is updated.
     progress
         Called with the number of rows read, and the share of the source read or None if it is unknown.
     """
-    n, first = 0, rejected["first_rejected"]
+    n = 0
     for batch in stream:
         X, is_bad = _rows_of(batch.features, name)
-        has_label = np.array([label is not None for label in batch.labels])
-        incomplete = np.flatnonzero(is_bad | ~has_label).tolist()
-        found = [(one.reason, one.origin) for one in batch.rejected]
-        found += [("a missing or infinite value" if has_label[i] else "no label", batch.origins[i]) for i in incomplete]
-        rejected["rejected"] += len(found)
-        for reason, origin in found[: REJECTED_KEPT - len(first)]:
-            first.append({"reason": reason, "origin": {key: str(value) for key, value in origin.items()}})
-        keep = np.flatnonzero(has_label & ~is_bad)
+        keep = np.flatnonzero(~is_bad & np.array([label is not None for label in batch.labels]))
+        rejected["rejected"] += len(batch.rejected) + len(batch.labels) - len(keep)
         n += len(keep)
         if len(keep):
             yield X[keep], [batch.labels[i] for i in keep]

@@ -188,7 +188,7 @@ class MetricForest(Rows):
         """Build an index on disk from CSV, libsvm, Parquet or any source, in one pass.
 
         Columns keep the order of the source, or their numbers in libsvm. Rows that are malformed, without a label, or
-        with a missing or infinite value are rejected. The index's header counts them and describes the first ones.
+        with a missing or infinite value are rejected. The index's header counts them.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class MetricForest(Rows):
         ValueError
             For columns with values that are not numbers.
         """
-        rejected: dict[str, Any] = {"rejected": 0, "first_rejected": []}
+        rejected = {"rejected": 0}
         with closing(connectors.open_source(source, **{"batch_size": 8192, **(options or {})})) as stream:
             build(Path(path), complete_rows(stream, source, rejected, progress), rejected, memory=memory)
 

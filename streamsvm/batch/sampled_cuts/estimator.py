@@ -16,7 +16,7 @@ from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution,
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import cost_matrix
-from streamsvm.batch.sampled_cuts.rounds import ConstantTime, Population, Result, Rounds, Settings
+from streamsvm.batch.sampled_cuts.rounds import Population, Result, Rounds, Settings
 from streamsvm.batch.sampled_cuts.whole_problem import WholeProblem
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.parameters import check_number
@@ -173,26 +173,24 @@ class SampledCuts(BatchClassifier):
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         population = Population(X, codes, weights)
         rng = generator(self.random_state)
-        n_classes = len(self.classes_)
-        sample_size = self.sample_size or SAMPLE
-        settings = Settings(sample_size, self.tol, self.max_iter, cost_matrix(self.cost, n_classes))
-        kernel = self._kernel(population, rng)
-        kind = self._algorithm(population.n)
+        sample_size, kind = self.sample_size or SAMPLE, self._algorithm(population.n)
         C = float(self.C or (0 if kind is WholeProblem else sample_size * self.max_iter))
-        rounds: Rounds = kind(population, settings, kernel, C, 1 if n_classes == 2 else n_classes)
-        result = rounds.run(rng, progress)
-        self.C_, self.kernel_ = rounds.C, kernel
+        cost = cost_matrix(self.cost, len(self.classes_))
+        self.kernel_ = self._kernel(population, rng)
+        settings = Settings(self.kernel_, cost, C, sample_size, self.tol, self.max_iter)
+        result = kind(population, settings).run(rng, progress)
+        self.C_ = result.C
         self.support_, self.dual_coef_ = result.indices, np.ascontiguousarray(result.coefs.T)
         self.vectors_ = self.kernel_.prepare(X[result.indices])
         self.objective_error_ = result.error
         return Solution({}, result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
 
-    def _algorithm(self, n: int) -> type[Rounds]:
+    def _algorithm(self, n: int) -> type[Rounds | WholeProblem]:
         """Return the algorithm for n rows."""
-        return WholeProblem if self.sample_size is None and n <= WHOLE else ConstantTime
+        return WholeProblem if self.sample_size is None and n <= WHOLE else Rounds
 
-    def _warning(self, result: Result, kind: type[Rounds], progress: Progress) -> str:
-        if kind is ConstantTime or result.is_done:  # reaching max_iter is usual with samples
+    def _warning(self, result: Result, kind: type[Rounds | WholeProblem], progress: Progress) -> str:
+        if kind is Rounds or result.is_done:  # reaching max_iter is usual with samples
             return ""
         if progress.is_stopped:
             return f"SampledCuts was stopped by its callback, {result.certificate:.1e} above the bound of its cuts"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,7 @@ from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.cuts import Cuts, ScoredRows
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
-from streamsvm.batch.sampled_cuts.losses import MEASURED, Violations, differences, most_violated, square_norm
+from streamsvm.batch.sampled_cuts.losses import MEASURED, differences, most_violated, square_norm
 
 
 class Population:
@@ -52,8 +50,9 @@ DROPPED = 8
 
 
 class Result(NamedTuple):
-    """The result of a run."""
+    """The result of a run; `C` is the weight of the loss."""
 
+    C: float
     indices: Ints
     coefs: Singles
     objective: float
@@ -63,36 +62,36 @@ class Result(NamedTuple):
     is_done: bool
 
 
-@dataclass
-class Settings:
-    """Settings of a run."""
+class Settings(NamedTuple):
+    """Settings of a run; `C` = 0 selects it by held-out rows."""
 
+    kernel: GaussianKernel
+    cost: Floats
+    C: float
     sample_size: int
     tol: float
     max_iter: int
-    cost: Floats
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of functions; two classes share one."""
+        return 1 if len(self.cost) == 2 else len(self.cost)
 
 
-class Rounds(ABC):
-    """Rounds on one set of rows."""
+class Rounds:
+    """The constant-time algorithm, which draws new rows for each cut.
 
-    def __init__(
-        self, population: Population, settings: Settings, kernel: GaussianKernel, C: float, n_outputs: int
-    ) -> None:
+    Held-out rows estimate the loss of the average.
+    """
+
+    def __init__(self, population: Population, settings: Settings) -> None:
         self.population, self.settings = population, settings
-        self.kernel, self.C, self.n_outputs = kernel, C, n_outputs
-
-    @abstractmethod
-    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
-        """Run up to `max_iter` rounds."""
+        self.kernel, self.C, self.n_outputs = settings.kernel, settings.C, settings.n_outputs
 
     def _start(self, scored: ScoredRows) -> None:
         tol = min(1e-6, 0.01 * self.settings.tol) * max(float(self.settings.cost.max()), 1e-300)
         self.cuts = Cuts(self.C, self.kernel, self.n_outputs, scored.rows.shape[1], tol)
         self.scored = scored
-
-    def _violations(self, scores: Floats, codes: Ints) -> Violations:
-        return most_violated(scores, codes, self.settings.cost)
 
     def _tidy(self) -> None:
         """Drop inactive cuts."""
@@ -104,14 +103,8 @@ class Rounds(ABC):
     def _rows(self, indices: Ints) -> tuple[Singles, Ints]:
         return self.kernel.prepare(self.population.X[indices]), self.population.codes[indices]
 
-
-class ConstantTime(Rounds):
-    """The constant-time algorithm, which draws new rows for each cut.
-
-    Held-out rows estimate the loss of the average.
-    """
-
     def run(self, rng: np.random.Generator, progress: Progress) -> Result:
+        """Run up to `max_iter` rounds."""
         settings = self.settings
         rows, codes = self._rows(self.population.draw(rng, HELD_OUT))
         self._start(ScoredRows(rows, codes, self.population.shares(len(codes)), self.n_outputs))
@@ -131,7 +124,7 @@ class ConstantTime(Rounds):
             self._tidy()
         indices, coefs = cuts.expansion(average=True)
         objective, error = self.measure(indices, coefs, rng)
-        return Result(indices, coefs, objective, error, math.inf, n_iter, is_done)
+        return Result(self.C, indices, coefs, objective, error, math.inf, n_iter, is_done)
 
     def _round(self, rng: np.random.Generator) -> None:
         cuts = self.cuts
@@ -139,7 +132,7 @@ class ConstantTime(Rounds):
         rows, codes = self._rows(indices)
         each = cuts.scores(rows)
         scores = np.tensordot(cuts.alpha[: cuts.n], each, 1)
-        found = self._violations(scores, codes)
+        found = most_violated(scores, codes, self.settings.cost)
         lose = found.losses > 0.0
         share = self.population.shares(len(codes))
         coefs = differences(codes, found.labels, share, self.n_outputs)
@@ -156,7 +149,7 @@ class ConstantTime(Rounds):
 
     def _loss_of_average(self) -> float:
         scored = self.scored
-        found = self._violations(scored.average(self.cuts), scored.codes)
+        found = most_violated(scored.average(self.cuts), scored.codes, self.settings.cost)
         return float(scored.weights @ found.losses)
 
     def _is_flat(self) -> bool:
@@ -175,7 +168,7 @@ class ConstantTime(Rounds):
         """
         vectors, _ = self._rows(indices)
         rows, codes = self._rows(self.population.draw(rng, MEASURED))
-        found = self._violations(self.kernel.decide(vectors, coefs, rows), codes)
+        found = most_violated(self.kernel.decide(vectors, coefs, rows), codes, self.settings.cost)
         losses = self.population.mass * found.losses
         square, error = square_norm(self.kernel, vectors, coefs, rng)
         variance = float(losses.var()) / len(losses) + (0.5 * error / self.C) ** 2

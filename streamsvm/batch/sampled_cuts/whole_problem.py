@@ -12,7 +12,7 @@ from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts import ascent
 from streamsvm.batch.sampled_cuts.gaussian import Singles
-from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
+from streamsvm.batch.sampled_cuts.rounds import Population, Result, Settings
 
 # Minimum steps of a round; more rows take one step per row.
 STEPS = 1000
@@ -23,30 +23,31 @@ CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0), (1.0, 0.1, 0.01)), 100
 MOST = 1e30
 
 
-class WholeProblem(Rounds):
-    """Ascent on the dual of the whole problem; C = 0 selects C by held-out rows."""
+class WholeProblem:
+    """Ascent on the dual of the whole problem."""
+
+    def __init__(self, population: Population, settings: Settings) -> None:
+        self.population, self.settings = population, settings
 
     def run(self, rng: np.random.Generator, progress: Progress) -> Result:
-        settings, population = self.settings, self.population
-        rows, codes = self._rows(np.arange(population.n))
-        shares = population.weights
+        """Run up to `max_iter` rounds."""
+        settings, population, shares = self.settings, self.population, self.population.weights
         order = rng.permutation(population.n)
         order = order[np.argsort(shares[order] == 0.0, kind="stable")]  # rows of weight 0 last: the first rows select C
-        rows, codes, shares = rows[order], codes[order], shares[order]
-        n_iter, gap, objective = 0, math.inf, math.inf
-        gram = self.kernel.values(rows, rows)
-        if not self.C:
-            self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
-        dual = DualAscent(codes, self.C * shares, settings)
+        rows, codes, shares = settings.kernel.prepare(population.X)[order], population.codes[order], shares[order]
+        n_iter, gap, objective, n_outputs = 0, math.inf, math.inf, settings.n_outputs
+        gram = settings.kernel.values(rows, rows)
+        C = settings.C or HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
+        dual = DualAscent(codes, C * shares, settings)
         while n_iter < settings.max_iter and gap > settings.tol:
             n_iter += 1
             objective, gap = dual.ascend(gram, settings.tol)
             if progress(objective, gap):
                 break
-        coefs = np.empty((population.n, self.n_outputs), np.float32)
-        coefs[order] = dual.coefs()[-self.n_outputs :].T
+        coefs = np.empty((population.n, n_outputs), np.float32)
+        coefs[order] = dual.coefs()[-n_outputs:].T
         indices = np.flatnonzero(coefs.any(axis=1))
-        return Result(indices, coefs[indices], objective, 0.0, gap, n_iter, gap <= settings.tol)
+        return Result(C, indices, coefs[indices], objective, 0.0, gap, n_iter, gap <= settings.tol)
 
 
 class HeldOut:

@@ -125,7 +125,7 @@ class CheckpointView(DashboardState):
 
         state = snapshot.states["model"]
         if state[0].get("job"):  # only the run solves an unfinished refit
-            from streamsvm.refit.archive import without_running_refit  # slow import
+            from streamsvm.refit.schedule import without_running_refit  # slow import
 
             state = without_running_refit(*state)
         metrics, history = Metrics(), History()

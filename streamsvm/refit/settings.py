@@ -1,4 +1,4 @@
-"""Settings of refits as text and JSON values, and archives of tasks and models."""
+"""Settings of refits as text and as JSON values."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamsvm.models import ArchiveError
-from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label, real
-from streamsvm.models.codec import State, nested, part_of
-from streamsvm.online.saving import check_bounds, decode_param, encode_param
+from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label
+from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.refit.detectors import DetectorSpec, detector_named
-from streamsvm.refit.members import Member
-from streamsvm.refit.tasks import Task, window_of_state, window_state
 from streamsvm.refit.triggers import Every, EveryTime, FirstOf, Growing, OnDemand, OnDrift, Trigger
 from streamsvm.refit.windows import Adaptive, Latest, Since, Window
 
@@ -28,13 +22,7 @@ SETTINGS: dict[str, type[Any]] = {
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
-def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
-    """Return a state without the window that is being solved, for viewers."""
-    kept = {name: value for name, value in header.items() if name != "job"}
-    return kept, {name: array for name, array in arrays.items() if not name.startswith("job.")}
-
-
-# Settings ------------------------------------------------------------------------------------------------------------
+# JSON ----------------------------------------------------------------------------------------------------------------
 
 
 def encode_settings(settings: Any) -> Any:
@@ -111,59 +99,6 @@ def decode_solver(content: Any) -> Any:
     if not is_classifier(solver):
         raise ArchiveError(f"{module}.{name} is not a classifier")
     return solver
-
-
-# Refits --------------------------------------------------------------------------------------------------------------
-
-
-def task_state(task: Task) -> State:
-    """Return the state of a task; the model to start from is stored with the members."""
-    header, arrays = window_state(task.window)
-    if task.relevance is not None:
-        arrays["relevance"] = task.relevance
-    header |= {
-        "n_columns": task.n_columns,
-        "carried": dict(task.carried or {}),
-        "seed": task.seed,
-    }
-    return header, arrays
-
-
-def task_of(state: State, previous: Any, n_classes: int) -> Task:
-    """Restore a task from `task_state`.
-
-    Raises
-    ------
-    ArchiveError, ValueError, TypeError
-        If the state is invalid.
-    """
-    header, arrays = state
-    window, d = window_of_state(header, arrays), int(header["n_columns"])
-    check_bounds("columns", window.rows.columns, 0, d - 1)
-    check_bounds("codes", window.codes, 0, n_classes - 1)
-    relevance = arrays.get("relevance")
-    if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
-        raise ArchiveError(f"there is no relevance for each of {d} columns")
-    return Task(window, d, relevance, dict(header["carried"]), previous, int(header["seed"]))
-
-
-def member_state(member: Member) -> State:
-    """Return the state of a refitted model.
-
-    The state of a foreign model is its training data.
-    """
-    if member.task is None:
-        return member.state()
-    header = {"number": member.number, "inverse_temperature": member.inverse_temperature}
-    return nested({"task": task_state(member.task)}, header)
-
-
-def member_of(state: State, solver: Any, n_classes: int) -> Member:
-    """Restore a refitted model; a foreign model is fitted again."""
-    if "task" not in state[0]:
-        return Member.from_state(*state, n_classes)
-    task = task_of(part_of(state, "task"), None, n_classes)
-    return Member(solver.solve(task), int(state[0]["number"]), task, real(state[0]["inverse_temperature"]))
 
 
 # Text ----------------------------------------------------------------------------------------------------------------
