@@ -126,6 +126,11 @@ class Broker:
     ) -> None:
         self._jars, self._brief, self._heap = jars(), _BRIEF if brief else (), "384m" if member else "1g"
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
+        # The first brief broker archives the classes that it loaded, so that later ones start in half the time.
+        self._classes, self._archive = self._jars / "classes.jsa", self._jars / f"{self._folder.name}.jsa"
+        self._archives = brief and not self._classes.exists()
+        if brief and not self._archives:
+            self._brief += (f"-XX:SharedArchiveFile={self._classes}",)
         ports = free_ports(5)
         self.port = port or ports[0]
         self.address = f"127.0.0.1:{self.port}"
@@ -164,7 +169,7 @@ class Broker:
         return certificate, key
 
     def _tool(self, *arguments: str) -> None:
-        command = ["java", *_BRIEF, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
+        command = ["java", *(self._brief or _BRIEF), "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._folder)
         if done.returncode:
             raise NoBroker(f"kafka.tools.StorageTool {arguments[0]} failed: {done.stderr or done.stdout}")
@@ -177,6 +182,7 @@ class Broker:
     def launch(self) -> None:
         """Start the process."""
         options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", *self._brief, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        options += [f"-XX:ArchiveClassesAtExit={self._archive}"] * self._archives
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._settings)],
@@ -219,7 +225,9 @@ class Broker:
 
     def close(self) -> None:
         """Stop the process and remove its data."""
-        self.kill()
+        self.kill(signal.SIGTERM if self._archives else signal.SIGKILL)
+        if self._archive.exists():
+            self._archive.replace(self._classes)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
