@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -88,9 +88,9 @@ class Insight:
         Effect of label autocorrelation; None if it is not used.
     """
 
-    relevance: dict[Hashable, float]
-    leaders: list[dict[str, Any]]
-    autocorrelation: dict[str, float] | None
+    relevance: dict[Hashable, float] = field(default_factory=dict)
+    leaders: list[dict[str, Any]] = field(default_factory=list)
+    autocorrelation: dict[str, float] | None = None
 
     @classmethod
     def of(cls, model: object) -> Insight:

@@ -79,17 +79,22 @@ def class_path(model: Any) -> str:
 
 
 def reasons_for(
-    learner: Learner, x: dict[Any, Any], label: Any = None, evaluations: int = EVALUATIONS, **more: Any
+    learner: Learner,
+    x: dict[Any, Any],
+    label: Any = None,
+    evaluations: int = EVALUATIONS,
+    nearest: int = 0,
+    **more: Any,
 ) -> Reasons | None:
     """Return the contribution of each feature of an event to its probabilities.
 
-    Returns None without probabilities or with one class.
+    Returns None without probabilities or with one class. With the `nearest` support vectors, if the model has any.
 
     A model with its own explanations provides them. Other models are explained by their predictions; `more` has options
     of `explain`.
     """
     if isinstance(learner.model, Explains):
-        return learner.model.explain_one(x, evaluations, nearest=0, label=label)
+        return learner.model.explain_one(x, evaluations, nearest=nearest, label=label)
     if learner.peek([x]) is None:
         return None
     more |= {"label": label, "evaluations": evaluations}

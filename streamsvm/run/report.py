@@ -38,9 +38,8 @@ class Report:
         Names for messages; None if there is no such sink.
     metrics, history
         All counts and all samples of the model, including those before a resume.
-    relevance, leaders, autocorrelation
-        Final state of the model: relevance of features, its heads (the leading one first), and the effect of label
-        autocorrelation, None if it is not used.
+    insight
+        Final relevance of features, leading heads and label autocorrelation of the model.
     notices, source_notices
         Notices of the model and the source, and of the source alone.
     refits
@@ -87,11 +86,9 @@ class Report:
     rejected: str | None
     metrics: Metrics
     history: History = field(default_factory=History)
-    relevance: dict[Hashable, float] = field(default_factory=dict)
-    leaders: list[dict[str, Any]] = field(default_factory=list)
+    insight: Insight = field(default_factory=Insight)
     notices: list[str] = field(default_factory=list)
     source_notices: list[str] = field(default_factory=list)
-    autocorrelation: dict[str, float] | None = None
     refits: Refits | None = None
     learned_before: int = 0
     learns: bool = True
@@ -124,22 +121,16 @@ class Report:
 
         return text(self)
 
-    def changes(self, since: int | None = None) -> tuple[int, list[str]]:
-        """Describe changes since a number of judged events; see `History.changes`.
-
-        Parameters
-        ----------
-        since
-            Number of judged events. None: at the last accuracy drop, else half of all.
+    def changes(self) -> tuple[int, list[str]]:
+        """Describe changes since the last accuracy drop, else since half of all events.
 
         Returns
         -------
         since, changes
-            Number of judged events compared with, and the changes.
+            Number of judged events compared with, and the changes; see `History.changes`.
         """
         drops = self.metrics.drops.last
-        if since is None:
-            since = drops[-1].judged if drops else self.metrics.judged // 2
+        since = drops[-1].judged if drops else self.metrics.judged // 2
         return since, self.history.changes(since)
 
     @property
@@ -180,8 +171,7 @@ class Report:
         notices
             Warnings of the run and its source.
         """
-        found, metrics = Insight.of(model), self.metrics
-        self.relevance, self.leaders, self.autocorrelation = found.relevance, found.leaders, found.autocorrelation
+        metrics, self.insight = self.metrics, Insight.of(model)
         self.refits, self.source_notices = Refits.of(model), notices.of_source
         self.notices = notices_of(model) + self.source_notices
         if not hasattr(model, "notices") and self.learner is not None:

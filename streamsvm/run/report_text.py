@@ -31,7 +31,8 @@ def summary(report: Report) -> dict[str, Any]:
 
     Only `process` depends on clocks and interruptions.
     """
-    metrics, scores, effect = report.metrics, report.metrics.scores(), report.autocorrelation
+    metrics, scores, insight = report.metrics, report.metrics.scores(), report.insight
+    effect = insight.autocorrelation
     return {
         "model": report.model,
         "source": report.source,
@@ -56,13 +57,13 @@ def summary(report: Report) -> dict[str, Any]:
         "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
         "accuracy_drops": [dict(zip(("judged", "before", "after"), drop, strict=True)) for drop in metrics.drops.last],
         "monitor": None if report.monitor is None else report.monitor.summary(),
-        "leaders": report.leaders,
+        "leaders": insight.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
         "autocorrelation_weight": None if effect is None else effect["weight"],
         "autocorrelation_log_loss": None if effect is None else {name: effect[name] for name in ("without", "with")},
         "relevance": [
             {"feature": encode_label(feature(name)), "relevance": value}
-            for name, value in list(report.relevance.items())[:_MOST_IN_SUMMARY]
+            for name, value in list(insight.relevance.items())[:_MOST_IN_SUMMARY]
         ],
         "process": {
             "resumed_at": report.resumed,
@@ -301,18 +302,18 @@ def _leader(head: dict[str, Any]) -> str:
 
 def _knowledge(report: Report) -> list[str]:
     """Return lines about the leading members and the relevant features."""
-    lines = []
-    if report.leaders:
-        heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
-        suffix = " by itself" if report.autocorrelation is not None and report.autocorrelation["weight"] else ""
+    lines, insight = [], report.insight
+    if insight.leaders:
+        heads = [_leader(head) for head in insight.leaders[:_MOST_LEADERS]]
+        suffix = " by itself" if insight.autocorrelation is not None and insight.autocorrelation["weight"] else ""
         lines.append(f"leading members: {f'{suffix}; '.join(heads)}{suffix}")
-    if report.autocorrelation is not None:
-        lines.append(_autocorrelation(report.autocorrelation))
-    if report.relevance:
+    if insight.autocorrelation is not None:
+        lines.append(_autocorrelation(insight.autocorrelation))
+    if insight.relevance:
         first = [
-            f"{shown(feature(name))} {value:.2g}" for name, value in list(report.relevance.items())[:_MOST_FEATURES]
+            f"{shown(feature(name))} {value:.2g}" for name, value in list(insight.relevance.items())[:_MOST_FEATURES]
         ]
-        left_out = len(report.relevance) - len(first)
+        left_out = len(insight.relevance) - len(first)
         more = f", and {left_out:,} more" if left_out > 0 else ""
         lines.append(f"most relevant features: {', '.join(first)}{more}")
     since, changes = report.changes()

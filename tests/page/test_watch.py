@@ -62,7 +62,7 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path):
         assert state["source"] == "synthetic:demo"
         assert state["model"] == "StreamSVMClassifier"
         assert state["accuracy"] == report.metrics.accuracy
-        assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
+        assert state["leaders"][0]["weight"] == report.insight.leaders[0]["weight"]
         assert json.loads(view.series())["history"]["at"] == report.history.at[:-1]  # the last one is from the end
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 3_000)  # no lock blocks it
         state = wait_for(lambda: seen(view, 3_000), "the next one")

@@ -107,7 +107,7 @@ def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path):
     assert len(whole.history.at) > 10
     assert resumed.history.at == whole.history.at
     assert np.array_equal(resumed.history.relevance(8)[1], whole.history.relevance(8)[1])
-    assert resumed.relevance == whole.relevance
+    assert resumed.insight.relevance == whole.insight.relevance
 
 
 def test_samples_of_an_explained_live_stream_do_not_depend_on_its_batches():
@@ -128,8 +128,8 @@ def test_the_report_names_leaders_and_relevant_features(blend):
     report, model = blend, StreamSVMClassifier(effort="low", budget=20)
     for batch in islice(open_source("synthetic:demo?batch_size=500"), 3):
         model.run_batch(batch.rows(), batch.labels)
-    assert report.leaders == model.leaders()
-    assert report.relevance == model.relevance
+    assert report.insight.leaders == model.leaders()
+    assert report.insight.relevance == model.relevance
     figures = json.loads(json.dumps(summary(report)))
     assert figures["leaders"] == model.leaders()
     assert [row["feature"] for row in figures["relevance"]] == list(model.relevance)

@@ -160,7 +160,7 @@ def test_totals_include_refits_that_are_no_longer_stored(monkeypatch):
 
 def test_the_share_of_the_vote_is_that_of_the_leaders(report):
     assert report.refits is not None
-    heads = {head["head"]: head["weight"] for head in report.leaders if head["member"] == "refit"}
+    heads = {head["head"]: head["weight"] for head in report.insight.leaders if head["member"] == "refit"}
     assert heads
     shares = {f"{refit['number']} newton": refit["share"] for refit in report.refits.last}
     assert {name: shares[name] for name in heads} == pytest.approx(heads)

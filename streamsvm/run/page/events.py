@@ -109,10 +109,6 @@ def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> d
         found |= _contributions(event, learner, ordered)
     except Exception as error:  # foreign models may raise anything
         found["why_not"] = f"the model cannot be queried: {type(error).__name__}: {error}"
-    try:
-        found |= _nearest(event, learner)
-    except Exception as error:
-        found["why_no_nearest"] = f"the model cannot be queried: {error}"
     return dict(plain(found, _LONGEST))
 
 
@@ -124,7 +120,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
         return {"why_not": "the model does not predict probabilities" if first is None else "only one class is known"}
     evaluations = max(int(min(_MOST_S / seconds, EVALUATIONS)), 1)
     most = min(MOST, max(evaluations // 2 - 1, 0))
-    found = reasons_for(learner, row, event.prediction, evaluations, ordered=ordered, most=most)
+    found = reasons_for(learner, row, event.prediction, evaluations, _NEAREST, ordered=ordered, most=most)
     assert found is not None  # there are two classes
     top = int(first[0].argmax())
     return {
@@ -138,24 +134,14 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
         "base": found.base,
         "odds": found.score,
         "asked": sum(one.value is not None for one in found.contributions),
+        "nearest": list(map(_example, found.nearest)),
     }
 
 
-def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
-    if not hasattr(learner.model, "nearest"):
-        return {"why_no_nearest": f"a {type(learner.model).__name__} has no support vectors"}
-    found = learner.model.nearest(dict(event.row), _NEAREST)
-    nearest = [
-        {
-            "similarity": one["similarity"],
-            "label": shown(one["label"]),
-            "features": {
-                shown(feature(name), _LONGEST): value for name, value in list(one["features"].items())[:_MOST_SHOWN]
-            },
-        }
-        for one in found
-    ]
-    return {"nearest": nearest, "why_no_nearest": "" if found else "the model has no support vectors"}
+def _example(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a support vector with names and label as text."""
+    values = {shown(feature(name), _LONGEST): value for name, value in list(one["features"].items())[:_MOST_SHOWN]}
+    return {"similarity": one["similarity"], "label": shown(one["label"]), "features": values}
 
 
 def _place(batch: Batch, i: int) -> str:
