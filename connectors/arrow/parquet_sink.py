@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from itertools import chain
 from typing import Any
 
 from connectors.arrow.columns import import_arrow
@@ -11,7 +12,7 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, convert_errors
 from connectors.outputs.parts import Part, PartsSink
-from connectors.outputs.results import HeldRows, check_columns, flat_columns, sync_directory
+from connectors.outputs.results import HeldRows, flat_columns, sync_directory
 from connectors.registry import SinkSettings
 from connectors.streams import Sink
 
@@ -63,8 +64,7 @@ class ParquetSink(FileSink):
         self._pa = import_arrow(path)
         self._make_directory()
         self._parts = self._durable = self._count() if settings.resume else 0
-        self._schema = self._last_schema()
-        self._columns: HeldRows | None = None
+        self._take_last_schema()
 
     def _part(self, number: int) -> str:
         return os.path.join(self.name, f"part-{number:06d}.parquet")
@@ -83,33 +83,31 @@ class ParquetSink(FileSink):
         """Return what pyarrow reads a part from."""
         return path
 
-    def _last_schema(self) -> Any:
-        return self._pa.parquet.read_schema(self._opened(self._part(self._parts - 1))) if self._parts else None
+    def _take_last_schema(self) -> None:
+        """Continue after the last part."""
+        last = self._opened(self._part(self._parts - 1)) if self._parts else None
+        self._schema = None if last is None else self._pa.parquet.read_schema(last)
+        self._columns, self._held = None if self._schema is None else self._schema.names, HeldRows()
 
     def write(self, table: Results) -> None:
         """Buffer rows."""
-        self._touched = True
-        if self._columns is None:
-            known = list(table) if self._schema is None else self._schema.names
-            self._columns = HeldRows(known)
-        check_columns(self.name, self._columns, table)
-        self._columns.add(flat_columns(table))
-        if self._columns.n >= PART_ROWS:
+        self._check_columns(table)
+        self._held.add(flat_columns(table))
+        if self._held.n >= PART_ROWS:
             self._write_part()
 
     def _write_part(self) -> None:
         self._replace()
-        if self._columns is None or not self._columns.n:
+        if not self._held.n:
             return
-        arrays = {name: self._array(name, values) for name, values in self._columns.items()}
+        arrays = {name: self._array(name, values) for name, values in self._held.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
         with convert_errors(part):
             self._retype(table.schema)
             self._write_table(table, part)
         self._parts += 1
-        self._schema = table.schema
-        self._columns = HeldRows(self._columns)
+        self._schema, self._held = table.schema, HeldRows()
 
     def _write_table(self, table: Any, path: str) -> None:
         write_table(self._pa, table, path)
@@ -131,10 +129,8 @@ class ParquetSink(FileSink):
     def _array(self, name: str, values: list[Any]) -> Any:
         return array_of(self._pa, values, self._pa.null() if self._schema is None else self._schema.field(name).type)
 
-    def _replace(self) -> None:
-        if self._fresh:
-            self._fresh = False
-            self._drop(0)
+    def _clear(self) -> None:
+        self._drop(0)
 
     def _drop(self, first: int) -> None:
         """Remove the parts from a number on, and temporary files of a killed run."""
@@ -154,7 +150,6 @@ class ParquetSink(FileSink):
 
     def flush(self) -> None:
         """Write the buffered rows as a part."""
-        self._touched = True
         self._write_part()
         self._sync()
         self._durable = self._parts
@@ -170,8 +165,8 @@ class ParquetSink(FileSink):
         self._check_left(parts, self._count(), "parts")
         self._touched = True  # the next flush makes the removal durable
         self._drop(parts)
-        self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
-        self._schema = self._last_schema()
+        self._fresh, self._parts, self._durable = False, parts, parts
+        self._take_last_schema()
 
     def close(self) -> None:
         """Write the buffered rows, if any were ever written."""
@@ -204,11 +199,12 @@ class ParquetPartsSink(PartsSink):
 
     def _measure(self, rows: Results) -> tuple[int, Any]:
         columns = flat_columns(rows)
-        size = sum(len(v.encode(errors="replace")) if isinstance(v, str) else 8 for column in columns for v in column)
+        cells = chain.from_iterable(columns.values())
+        size = sum(len(cell.encode(errors="replace")) if isinstance(cell, str) else 8 for cell in cells)
         return size, columns
 
     def _create(self, part: Part) -> None:
-        self._rows[part.path] = HeldRows(self._columns or ())
+        self._rows[part.path] = HeldRows()
 
     def _put(self, part: Part, data: Any) -> None:
         self._rows[part.path].add(data)
@@ -250,8 +246,7 @@ class ParquetPartsSink(PartsSink):
     def _truncate(self, part: Part) -> None:
         # Without `partitioning=None`, pyarrow before 24 adds columns for folders such as "hour=5".
         table = self._pa.parquet.read_table(part.unfinished, partitioning=None).slice(0, part.durable)
-        self._rows[part.path] = HeldRows(table.schema.names)
-        self._rows[part.path].add(table.to_pydict().values())
+        self._rows[part.path] = HeldRows(table.to_pydict())
 
 
 def open_parquet(path: str, options: Options, settings: SinkSettings) -> Sink:

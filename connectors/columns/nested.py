@@ -75,10 +75,10 @@ class Flattening:
         """Names of the columns from nested fields so far; part of positions."""
         return list(self.known)
 
-    def restore(self, decided: Sequence[str]) -> None:
-        """Restore the names in a position."""
+    @decided.setter
+    def decided(self, names: Sequence[str]) -> None:
         self.known, self._seen, self._keys = {}, set(), {}
-        self._keep(decided)
+        self._keep(names)
 
     def rows(self, rows: Iterable[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         """Flatten records.

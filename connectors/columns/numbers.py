@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from itertools import chain
 from typing import Any
 
@@ -62,32 +63,20 @@ class NumberColumns:
         self.is_sampled = False
         """Whether the first events were inspected."""
         self._rejected: Counter[str] = Counter()
-        self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
-        declared = () if roles.number_format is None else self._open
+        self.open = {name for name, kind in roles.types.items() if kind == "number"}
+        """Columns that are declared as numbers and have had no value so far."""
+        declared = () if roles.number_format is None else self.open
         self.formatted = {name: FormattedNumbers(roles.number_format or NumberFormat()) for name in declared}
         """Parsers of columns in another format, by column name."""
 
     @property
-    def decided(self) -> dict[str, Any]:
-        """The decisions so far, as JSON. Empty if there are none."""
-        formats = {
-            name: [each.number_format.decimal, each.number_format.thousands, each.number_format.unit]
-            for name, each in self.formatted.items()
-        }
-        found = {
-            "markers": dict(self.markers),
-            "open": sorted(self._open),
-            "sampled": self.is_sampled,
-            "spellings": formats,
-        }
-        return {name: value for name, value in found.items() if value}
+    def spellings(self) -> dict[str, Any]:
+        """Number formats by column, as JSON."""
+        return {name: list(astuple(each.number_format)) for name, each in self.formatted.items()}
 
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore earlier decisions."""
-        self.markers, self._open = dict(decided.get("markers", {})), set(decided.get("open", ()))
-        self.is_sampled = bool(decided.get("sampled", False))
-        formats = decided.get("spellings", {})
-        self.formatted = {name: FormattedNumbers(NumberFormat(*given)) for name, given in formats.items()}
+    @spellings.setter
+    def spellings(self, given: dict[str, Any]) -> None:
+        self.formatted = {name: FormattedNumbers(NumberFormat(*form)) for name, form in given.items()}
 
     def is_plain(self, name: str) -> bool:
         """Return whether the numbers of a column are in Python format, without markers."""
@@ -135,7 +124,7 @@ class NumberColumns:
         present = [cell.strip() for cell in cells if not is_missing(cell, self._roles.missing_numbers)]
         if not present:
             return ""
-        self._open.discard(name)
+        self.open.discard(name)
         is_declared, own = self._is_declared(name), self._roles.number_format
         shares = {} if is_declared else repeated_texts(name, present)
         numbers = [cell for cell in present if cell not in shares]
@@ -268,7 +257,7 @@ class NumberColumns:
         """
         if isinstance(cells, np.ndarray):
             if not np.isnan(cells).all():
-                self._open.discard(name)
+                self.open.discard(name)
             return None
         first = next((cell for cell in cells if not is_missing(cell, self._roles.missing_numbers)), None)
         if first is None:
@@ -301,10 +290,6 @@ class NumberColumns:
             form = f"column {{name!r}}: texts such as {{text}} are not numbers, and their events are rejected: {WAYS}"
             text = cell.strip()
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
-
-    def is_open(self, name: str) -> bool:
-        """Return whether a column is declared as numbers and has had no value so far."""
-        return name in self._open
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
         """Parse cells in the number format of their column.

@@ -21,7 +21,7 @@ from connectors.columns.roles import Roles
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
-from connectors.events import Features, Table
+from connectors.events import Batch, Features, Origins, Position, Table
 from connectors.notices import Notice
 
 _PER_NUMBER = 9
@@ -55,6 +55,11 @@ class Events:
     times: Sequence[int] | NDArray[np.int64] | None = None
     bad: Bad = field(default_factory=dict)
     skipped: Collection[int] = ()
+
+    def batch(self, origins: Origins, position: Position, **others: Any) -> Batch:
+        """Return a batch, which lacks rejected and skipped rows."""
+        batch = Batch(self.features, self.labels, origins, position, keys=self.keys, times=self.times, **others)
+        return batch.without(self.bad, self.skipped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +173,42 @@ class TextColumns:
         """Warnings so far."""
         return self.numbers.notices.texts
 
+    def _decisions(self) -> dict[str, tuple[Any, str]]:
+        """Return object and attribute of each decision, by its name in positions."""
+        own = {"types": "types", "strays": "strays", "met": "_untyped", "absent": "_absent"}
+        of_numbers = {"markers": "markers", "open": "open", "sampled": "is_sampled", "spellings": "spellings"}
+        return (
+            {name: (self, attribute) for name, attribute in own.items()}
+            | {name: (self.numbers, attribute) for name, attribute in of_numbers.items()}
+            | {"units": (self.times, "guesses")}
+        )
+
     @property
     def decided(self) -> dict[str, Any]:
-        """Types and formats inferred so far, as JSON."""
-        found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
-        files = {"met": sorted(self._met.difference(self.types)), "absent": sorted(self._absent)}
-        return found | {name: names for name, names in files.items() if names} | self.numbers.decided
+        """Types and formats inferred so far, as JSON; empty ones are left out."""
+        found = {name: getattr(owner, attribute) for name, (owner, attribute) in self._decisions().items()}
+        return {
+            name: sorted(value) if isinstance(value, set) else dict(value) if isinstance(value, dict) else value
+            for name, value in found.items()
+            if value or name == "types"
+        }
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Restore inferred types and formats."""
-        self.types, self.strays = dict(decided.get("types", self.types)), dict(decided.get("strays", {}))
+        for name, (owner, attribute) in self._decisions().items():
+            kind = type(getattr(owner, attribute))
+            setattr(owner, attribute, kind(decided.get(name, ())))
         self._is_decided |= bool(self.types)
-        self._met.update(self.types, decided.get("met", ()))
-        self._absent = set(decided.get("absent", ()))
-        self.times.guesses = dict(decided.get("units", {}))
-        self.numbers.restore(decided)
         self._leave_out()
+
+    @property
+    def _untyped(self) -> set[str]:
+        """Features of all files whose types are not known."""
+        return self._met.difference(self.types)
+
+    @_untyped.setter
+    def _untyped(self, names: set[str]) -> None:
+        self._met.update(self.types, names)
 
     def _leave_out(self) -> None:
         self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
@@ -282,19 +307,28 @@ class TextColumns:
         with self.numbers.notices.together():
             for name in self._features:
                 table |= self.feature(name, cells[name], bad)
-        label, key, time = (None if name is None else cells[name] for name in self._others())
-        assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
-        assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
-        labels: Sequence[Any] = [None] * n
-        if isinstance(label, CategoricalColumn):
-            labels = CategoricalColumn(label.codes, [self._labels[text] for text in label.values])
-        elif label is not None:
-            self._check_allowed(str(self._roles.label), label, bad)
-            labels = list(map(self._labels.__getitem__, label))
-        times = None if time is None else self.times.milliseconds(str(self._roles.time), time, bad)
-        events = Events(table, labels, None if key is None else _present(key), times, bad)
+        label, key, time = self._others()
+        events = Events(
+            table,
+            [None] * n if label is None else self._labels_of(label, cells[label], bad),
+            None if key is None else self._keys_of(key, cells[key], bad),
+            None if time is None else self._times_of(time, cells[time], bad),
+            bad,
+        )
         self._find_headers(cells, bad)
         return events
+
+    def _labels_of(self, name: str, cells: Any, bad: Bad) -> Sequence[Any]:
+        if isinstance(cells, CategoricalColumn):
+            return CategoricalColumn(cells.codes, [self._labels[text] for text in cells.values])
+        self._check_allowed(name, cells, bad)
+        return list(map(self._labels.__getitem__, cells))
+
+    def _keys_of(self, name: str, cells: Any, bad: Bad) -> Sequence[Any]:
+        return _present(cells)
+
+    def _times_of(self, name: str, cells: Any, bad: Bad) -> NDArray[np.int64]:
+        return self.times.milliseconds(name, cells, bad)
 
     def _find_headers(self, cells: Mapping[str, Cells | NDArray[Any]], bad: Bad) -> None:
         """Reject rows that repeat the header, as in concatenated files.
@@ -316,7 +350,7 @@ class TextColumns:
 
     def feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
         """Convert the cells of a feature column; add reasons for rejection to `bad`."""
-        if name not in self.types or self.numbers.is_open(name):
+        if name not in self.types or name in self.numbers.open:
             decided = self.numbers.decide_late(name, cells)
             if decided is not None:
                 self.types.setdefault(name, decided)

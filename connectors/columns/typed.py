@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,47 +108,29 @@ class TypedColumns(TextColumns):
         if not self.is_settled:
             self.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)
 
-    def batch(self, columns: Mapping[str, Any], n: int, origins: Origins, position: Callable[[], Position]) -> Batch:
-        """Convert n rows.
-
-        Parameters
-        ----------
-        columns
-            Values by name.
-        n
-            Number of rows.
-        origins
-            Their origins.
-        position
-            Function that returns the position after the rows. It is called after units of times are known.
-        """
-        bad: Bad = {}
-        table: Table = {}
-        for name in self._features:
-            table |= self._table(name, columns[name], bad)
-        label, keys, times = (None if name is None else columns[name] for name in self._others())
-        moments = None if times is None else self._times(str(self._roles.time), times, bad)
-        labels = [None] * n if label is None else self._classes(self.plain(str(self._roles.label), label, bad))
-        held = None if keys is None else self.plain(str(self._roles.key), keys, bad)
-        batch = Batch(table, labels, origins, position(), keys=held, times=moments)
-        return batch.without(bad) if bad else batch
-
-    def _table(self, name: str, column: Any, bad: Bad) -> Table:
-        if self._roles.types.get(name) == "time" and (found := self.milliseconds(column)) is not None:
+    def feature(self, name: str, cells: Any, bad: Bad) -> Table:
+        """Convert a feature column."""
+        if self._roles.types.get(name) == "time" and (found := self.milliseconds(cells)) is not None:
             return dict(time_features(name, *found))
-        return self.feature(name, self.cells(name, column, bad), bad)
+        return super().feature(name, self.cells(name, cells, bad), bad)
 
-    def _times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
-        """Return the times of events."""
-        found = self.milliseconds(column)
+    def _keys_of(self, name: str, cells: Any, bad: Bad) -> Sequence[Any]:
+        return self.plain(name, cells, bad)
+
+    def _find_headers(self, cells: Mapping[str, Any], bad: Bad) -> None:
+        """Do nothing: rows of a table do not repeat its header."""
+
+    def _times_of(self, name: str, cells: Any, bad: Bad) -> NDArray[np.int64]:
+        found = self.milliseconds(cells)
         if found is None:
-            return self.times.milliseconds(name, self.plain(name, column, bad), bad)
+            return self.times.milliseconds(name, self.plain(name, cells, bad), bad)
         times, is_present = found
         for i in np.flatnonzero(~is_present).tolist():
             bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
         return times
 
-    def _classes(self, labels: list[Any]) -> list[Any]:
+    def _labels_of(self, name: str, cells: Any, bad: Bad) -> Sequence[Any]:
+        labels = self.plain(name, cells, bad)
         return labels if set(map(type, labels)) == {int} else [self._label(value) for value in labels]
 
     def _label(self, value: Any) -> Any:
@@ -183,7 +165,7 @@ class RowSource(PrefetchSource):
         """Count the next n rows as read, and return their events."""
         start, self._row = self._row, self._row + n
         origins = Origins({self.unit: self.name}, {"row": range(start, self._row)})
-        return self._columns.batch(columns, n, origins, lambda: self._read_position)
+        return self._columns.take(columns, n).batch(origins, self._read_position)
 
     @property
     @abstractmethod

@@ -238,7 +238,7 @@ class KafkaSink(Sink):
     def write(self, table: Results) -> None:
         """Write rows, except rows of events before the mark."""
         self._transactions.open()
-        columns = dict(zip(table, columns_of(table), strict=True))
+        columns = columns_of(table)
         keep = self._fresh_rows(columns)
         partitions = columns.get("partition")
         keys = [_key(key) for key in columns.pop("key", ())]

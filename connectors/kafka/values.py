@@ -221,17 +221,17 @@ class Decoder:
             records = [record for record in records if record.value is not None]
         bad = {i: reason for i, record in enumerate(records) if (reason := self._rejection_reason(record))}
         events = self._values.read([record.value for record in records], bad)
-        partitions, offsets = [record.partition for record in records], [record.offset for record in records]
-        return Batch(
-            events.features,
-            events.labels,
-            Origins({"topic": self._topic}, {"partition": partitions, "offset": offsets}),
-            position | self._values.decided,
-            raw=LazyStrings([record.value for record in records], self._shown),
-            keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
-            times=[record.timestamp for record in records] if events.times is None else events.times,
-            headers=[record.headers for record in records],
-        ).without(events.bad, events.skipped)
+        if events.keys is None:
+            events.keys = [_key(record.key) for record in records]
+        if events.times is None:
+            events.times = [record.timestamp for record in records]
+        columns: dict[str, Sequence[Any]] = {
+            name: [getattr(record, name) for record in records] for name in ("partition", "offset")
+        }
+        raw = LazyStrings([record.value for record in records], self._shown)
+        headers = [record.headers for record in records]
+        origins = Origins({"topic": self._topic}, columns)
+        return events.batch(origins, position | self._values.decided, raw=raw, headers=headers)
 
     def _shown(self, value: Any) -> Any:
         """Return a value as text, shortened if it is too long, or None."""

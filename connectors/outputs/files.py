@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator
 
 from connectors.errors import ConnectorError
@@ -15,7 +16,6 @@ from connectors.options import Options
 from connectors.outputs.results import (
     LineWriter,
     ReplacingSink,
-    check_columns,
     check_link,
     is_replaceable,
     make_directory,
@@ -66,6 +66,17 @@ class FileSink(ReplacingSink):
             )
             raise ConnectorError(f"{self.name}: {what}", "another format")
 
+    @abstractmethod
+    def _clear(self) -> None:
+        """Remove the results of an earlier run."""
+
+    def _replace(self) -> None:
+        """Remove the results of an earlier run before anything is written."""
+        self._touched = True
+        if self._fresh:
+            self._fresh = False
+            self._clear()
+
     def _make_directory(self) -> None:
         """Create the directory of parts."""
         try:
@@ -99,7 +110,6 @@ class TextSink(FileSink):
         if path.lower().endswith(ZIP_SUFFIX):
             raise ConnectorError(f"{path}: ZIP archives are not written: use .gz or .zst", "no sink")
         self._frames = Frames(path)
-        self._columns: list[str] | None = None
         with convert_errors(path):
             check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
@@ -112,18 +122,13 @@ class TextSink(FileSink):
     def write(self, table: Results) -> None:
         """Append rows. Write a header first if the file is empty and the format has one."""
         self._replace()
-        if self._columns is None:
-            self._columns = list(table)
-            if not self._size():
-                self._append(self._lines.head(self._columns))
-        check_columns(self.name, self._columns, table)
+        if self._columns is None and not self._size():
+            self._append(self._lines.head(list(table)))
+        self._check_columns(table)
         self._append(self._lines.body(table))
 
-    def _replace(self) -> None:
-        self._touched = True
-        if self._fresh:
-            self._fresh = False
-            self._cut(0)
+    def _clear(self) -> None:
+        self._cut(0)
 
     def _cut(self, size: int) -> None:
         with convert_errors(self.name):

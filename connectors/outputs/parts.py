@@ -18,7 +18,7 @@ from connectors.events import Position, Results
 from connectors.options import Options
 from connectors.outputs.files import FileSink, convert_errors
 from connectors.outputs.part_files import SPANS, UNFINISHED, PartFiles, folder_of, split_spans
-from connectors.outputs.results import LineWriter, check_columns, columns_of, make_directory, sync_directory
+from connectors.outputs.results import LineWriter, columns_of, make_directory, sync_directory
 from connectors.registry import SinkSettings
 from connectors.text.compression import Frames
 
@@ -90,7 +90,6 @@ class PartsSink(FileSink):
         self._by = options.one_of("partition_by", SPANS)
         super().__init__(path, options, settings, suffix)
         self._files = PartFiles(path, suffix)
-        self._columns: list[str] | None = None
         self._parts: dict[str, Part] = {}  # by folder
         self._finished: dict[str, int] = {}  # number of finished parts, by folder
         self._latest: int | None = None  # latest time span
@@ -114,6 +113,7 @@ class PartsSink(FileSink):
         if self._by is not None:
             what = "needs the times of events: name their column with --time NAME"
             raise OptionError(self.name, "partition_by", what, "no times")
+        self._replace()
         self._check_columns(table)
         self._append("", 0, table)
 
@@ -122,6 +122,7 @@ class PartsSink(FileSink):
         if self._by is None:
             self.write(table)
             return
+        self._replace()
         self._check_columns(table)
         spans = np.asarray(times, np.int64) // SPANS[self._by]
         for rows in split_spans(spans, self._latest):
@@ -134,11 +135,6 @@ class PartsSink(FileSink):
             for span in found:
                 own = part if len(found) == 1 else _picked(part, np.flatnonzero(spans[rows] == span).tolist())
                 self._append(folder_of(span, self._by), span, own)
-
-    def _check_columns(self, table: Results) -> None:
-        self._replace()
-        self._columns = self._columns or list(table)
-        check_columns(self.name, self._columns, table)
 
     def _append(self, folder: str, span: int, table: Results) -> None:
         """Append rows to the part of a folder, and begin new parts where they do not fit."""
@@ -272,14 +268,11 @@ class PartsSink(FileSink):
                 raise ConnectorError(f"{part.unfinished}: {what}", "changed")
             self._truncate(part)
 
-    def _replace(self) -> None:
-        self._touched = True
-        if self._fresh:
-            self._fresh = False
-            for path, _, _ in reversed(self._files.found()):
-                with convert_errors(path):
-                    os.remove(path)
-            self._files.remove_empty_folders()
+    def _clear(self) -> None:
+        for path, _, _ in reversed(self._files.found()):
+            with convert_errors(path):
+                os.remove(path)
+        self._files.remove_empty_folders()
 
     def close(self) -> None:
         """Complete all parts, unless a write failed."""
@@ -345,8 +338,7 @@ class TextPartsSink(PartsSink):
 
 
 def _picked(table: Results, rows: list[int]) -> dict[str, Any]:
-    columns = zip(table, columns_of(table), strict=True)
-    return {name: [column[i] for i in rows] for name, column in columns}
+    return {name: [column[i] for i in rows] for name, column in columns_of(table).items()}
 
 
 def _rows(table: Results, start: int, end: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal
@@ -50,6 +50,7 @@ class ReplacingSink(Sink):
     """
 
     can_rewind = True
+    _columns: list[str] | None = None  # of all rows, once known
 
     def __init__(self, settings: SinkSettings) -> None:
         self._fresh, self._overwrite, self._touched = not settings.resume, settings.overwrite, False
@@ -57,6 +58,15 @@ class ReplacingSink(Sink):
     @abstractmethod
     def _is_replaceable(self) -> bool:
         """Return whether there is nothing to replace, or it looks like results."""
+
+    def _check_columns(self, table: Results) -> None:
+        """Raise ConnectorError if rows have other columns than the first ones."""
+        self._touched = True
+        if self._columns is None:
+            self._columns = list(table)
+        if list(table) != self._columns:
+            what = f"has the columns {self._columns}, but the rows to be written {list(table)}"
+            raise ConnectorError(f"{self.name}: {what}", "columns differ")
 
     def check_replaced(self) -> None:
         """Raise ConnectorError if what exists does not look like results."""
@@ -180,58 +190,35 @@ def are_results(names: list[str]) -> bool:
     return bool(places) and _PLACES.issuperset(places) and names[len(places) + 1 : len(places) + 2] == ["score"]
 
 
-def columns_of(table: Results) -> list[Sequence[Any]]:
+def columns_of(table: Results) -> dict[str, Sequence[Any]]:
     """Return columns of equal length as Python values."""
-    given: Iterable[Any] = table.values()
-    columns = [
-        column.tolist() if isinstance(column, np.ndarray | StringColumn | CategoricalColumn) else column
-        for column in given
-    ]
-    if len({len(column) for column in columns}) > 1:
+    given: Iterable[tuple[str, Any]] = table.items()
+    columns = {
+        name: column.tolist() if isinstance(column, np.ndarray | StringColumn | CategoricalColumn) else column
+        for name, column in given
+    }
+    if len({len(column) for column in columns.values()}) > 1:
         raise ValueError(f"columns of unequal length: { {name: len(column) for name, column in table.items()} }")
     return columns
 
 
-def check_columns(name: str, known: Iterable[str], table: Results) -> None:
-    """Raise an error if a table has other columns than the ones before.
-
-    Raises
-    ------
-    ConnectorError
-        If it does.
-    """
-    known = list(known)
-    if list(table) != known:
-        what = f"has the columns {known}, but the rows to be written {list(table)}"
-        raise ConnectorError(f"{name}: {what}", "columns differ")
-
-
 class HeldRows(dict[str, list[Any]]):
-    """Rows that wait to be written, as columns of flat values.
-
-    Parameters
-    ----------
-    names
-        Names of the columns.
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__({name: [] for name in names})
+    """Rows that wait to be written, as columns of flat values."""
 
     @property
     def n(self) -> int:
         """Number of rows."""
         return len(next(iter(self.values()), ()))
 
-    def add(self, columns: Iterable[Sequence[Any]]) -> None:
+    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add rows as from `flat_columns`."""
-        for held, column in zip(self.values(), columns, strict=True):
-            held += column
+        for name, column in columns.items():
+            self.setdefault(name, []).extend(column)
 
 
-def flat_columns(table: Results) -> list[Sequence[Any]]:
+def flat_columns(table: Results) -> dict[str, Sequence[Any]]:
     """Return columns with one value per cell: nested values are written as JSON."""
-    return [_flat(column) for column in columns_of(table)]
+    return {name: _flat(column) for name, column in columns_of(table).items()}
 
 
 def _flat(column: Sequence[Any]) -> Sequence[Any]:
@@ -291,7 +278,7 @@ class CsvLines(LineWriter):
     def body(self, table: Results) -> bytes:
         columns = [self._texts(column) for column in table.values()]
         if len(columns) < 2 or not all(columns):
-            return self._encode(list(zip(*flat_columns(table), strict=True)))
+            return self._encode(list(zip(*flat_columns(table).values(), strict=True)))
         rows: Iterable[Iterable[str]] = zip(*columns, strict=True)
         return ("\n".join(map(self._delimiter.join, rows)) + "\n").encode("utf-8", "replace")
 
@@ -334,7 +321,8 @@ class JsonLines(LineWriter):
     suffix = ".jsonl"
 
     def body(self, table: Results) -> bytes:
-        lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
+        rows = zip(*columns_of(table).values(), strict=True)
+        lines = (json_bytes(dict(zip(table, row, strict=True))) for row in rows)
         return b"".join(line + b"\n" for line in lines)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position, Results
 from connectors.options import Options
-from connectors.outputs.results import HeldRows, ReplacingSink, are_results, check_columns, flat_columns
+from connectors.outputs.results import HeldRows, ReplacingSink, are_results, flat_columns
 from connectors.registry import SinkSettings
 from connectors.sql.postgres import connect, convert_errors
 from connectors.sql.source import quoted, split_table, sqlite_uri, without_user
@@ -19,8 +19,6 @@ from connectors.sql.source import quoted, split_table, sqlite_uri, without_user
 NUMBER = "id"
 """Column with the number of each row, counted from 0."""
 _PART_ROWS = 1 << 15
-_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-"""Let commits of Postgres wait for the disk, whatever the server's settings."""
 BUSY_S = 30.0  # for other processes to unlock an SQLite database
 _KINDS = {
     **dict.fromkeys(("partition", "offset", "line", "row", "element", "event", "number", NUMBER), "integer"),
@@ -55,6 +53,10 @@ class SqlSink(ReplacingSink):
 
     types: Mapping[str, str]
     """Types of the database by kind of column."""
+    durable: str
+    """Statement that lets commits wait for the disk."""
+    begin = ""
+    """Statement that begins a transaction, if the driver does not."""
 
     def __init__(self, url: str, options: Options, settings: SinkSettings) -> None:
         table = options.text("table")
@@ -65,49 +67,59 @@ class SqlSink(ReplacingSink):
         self._table = ".".join(map(quoted, self._parts))
         super().__init__(settings)
         self._rows = 0
-        self._held: HeldRows | None = None
-        self._connect(url, options)
+        self._held = HeldRows()
+        self._connection: Any = self._connected(url, options)
         try:
             options.finish()
-            self._make_durable()
-            self._names = self._found_names()
+            with self._working(), contextlib.closing(self._connection.cursor()) as cursor:
+                cursor.execute(self.durable)
+                self._names = self._found_names(cursor)
+                self._connection.commit()
         except BaseException:
             self._disconnect()
             raise
 
     @abstractmethod
-    def _connect(self, url: str, options: Options) -> None:
-        """Connect."""
+    def _connected(self, url: str, options: Options) -> Any:
+        """Return a connection."""
 
     @abstractmethod
-    def _make_durable(self) -> None:
-        """Let commits wait for the disk."""
+    def _working(self) -> contextlib.AbstractContextManager[None]:
+        """Context that converts errors of the database."""
 
     @abstractmethod
-    def _disconnect(self) -> None:
-        """Close the connection."""
-
-    @abstractmethod
-    def _found_names(self) -> list[str] | None:
+    def _found_names(self, cursor: Any) -> list[str] | None:
         """Return the columns of the table, None if there is no table."""
-
-    @abstractmethod
-    def _transaction(self) -> contextlib.AbstractContextManager[Any]:
-        """Context of a transaction, which returns a cursor."""
 
     @abstractmethod
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
         """Insert rows."""
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(ConnectorError), self._working():  # the connection may be lost
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Context of a transaction, which returns a cursor."""
+        # A statement that an error refers to would keep an SQLite database open, so the cursor is closed.
+        with self._working(), contextlib.closing(self._connection.cursor()) as cursor:
+            if self.begin:
+                cursor.execute(self.begin)
+            try:
+                yield cursor
+                self._connection.commit()
+            except BaseException:
+                with contextlib.suppress(Exception):  # the connection may be lost
+                    self._connection.rollback()
+                raise
 
     def _is_replaceable(self) -> bool:
         return not self._names or (self._names[0] == NUMBER and are_results(self._names[1:]))
 
     def write(self, table: Results) -> None:
         """Buffer rows; insert them if there are many."""
-        self._touched = True
-        if self._held is None:
-            self._held = HeldRows(table)
-        check_columns(self.name, self._held, table)
+        self._check_columns(table)
         self._held.add(flat_columns(table))
         if self._held.n >= _PART_ROWS:
             self._insert()
@@ -118,15 +130,14 @@ class SqlSink(ReplacingSink):
         self._insert()
 
     def _insert(self) -> None:
-        held = self._held or HeldRows(())
-        n = held.n
+        held, n = self._held, self._held.n
         if not (n or self._fresh):
             return
         numbers = list(range(self._rows, self._rows + n))
         columns = {NUMBER: numbers} | {name: _converted(kind_of(name), values) for name, values in held.items()}
         with self._transaction() as cursor:
             if self._fresh:
-                self._replace(cursor, list(columns) if held else None)
+                self._replace_table(cursor, list(columns) if held else None)
             elif self._names is None:
                 self._create(cursor, list(columns))
             elif self._names != list(columns):
@@ -136,10 +147,9 @@ class SqlSink(ReplacingSink):
                 self._append(cursor, columns)
         self._fresh, self._rows = False, self._rows + n
         if held:
-            self._names = list(columns)
-            self._held = HeldRows(held)
+            self._names, self._held = list(columns), HeldRows()
 
-    def _replace(self, cursor: Any, names: list[str] | None) -> None:
+    def _replace_table(self, cursor: Any, names: list[str] | None) -> None:
         """Delete the rows of an earlier run; replace a table that has other columns."""
         if self._names is not None and names not in (None, self._names):
             if not self._overwrite:
@@ -187,7 +197,7 @@ class SqlSink(ReplacingSink):
                 if count != rows:
                     what = f"has {count} rows, but {rows} were written before: it was changed"
                     raise ConnectorError(f"{self.name}: {what}", "changed")
-        self._fresh, self._touched, self._rows, self._held = False, True, rows, None
+        self._fresh, self._touched, self._rows, self._held, self._columns = False, True, rows, HeldRows(), None
 
     def close(self) -> None:
         """Insert the buffered rows, and disconnect."""
@@ -216,22 +226,15 @@ class SqliteSink(SqlSink):
     """Write to a table of an SQLite database, which is created."""
 
     types: Mapping[str, str] = {"integer": "INTEGER", "float": "REAL", "flag": "BOOLEAN", "text": "TEXT"}
+    # With FULL, a power failure may bring a deleted journal back, which undoes the last transaction.
+    durable = "PRAGMA synchronous = EXTRA"
+    begin = "BEGIN IMMEDIATE"
 
-    def _connect(self, url: str, options: Options) -> None:
+    def _connected(self, url: str, options: Options) -> Any:
         options.finish()  # before the file is created
         with self._working():
             uri = sqlite_uri(url, "rwc")
-            self._connection = sqlite3.connect(
-                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S
-            )
-
-    def _make_durable(self) -> None:
-        # With FULL, a power failure may bring a deleted journal back, which undoes the last transaction.
-        with self._working():
-            self._connection.execute("PRAGMA synchronous = EXTRA")
-
-    def _disconnect(self) -> None:
-        self._connection.close()
+            return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
@@ -243,24 +246,10 @@ class SqliteSink(SqlSink):
                 what += f" for {BUSY_S:g} s; if the run reads from it, name a cursor there, such as ?cursor=rowid"
             raise ConnectorError(what, "write") from error
 
-    def _found_names(self) -> list[str] | None:
+    def _found_names(self, cursor: Any) -> list[str] | None:
         *schema, table = self._parts
-        with self._working():
-            found = self._connection.execute("SELECT name FROM pragma_table_info(?, ?)", (table, *(schema or ["main"])))
-            return [name for (name,) in found] or None
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        # A statement that an error refers to would keep the database open.
-        with self._working(), contextlib.closing(self._connection.cursor()) as cursor:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield cursor
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        found = cursor.execute("SELECT name FROM pragma_table_info(?, ?)", (table, *(schema or ["main"])))
+        return [name for (name,) in found] or None
 
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
         marks = ", ".join("?" * len(columns))
@@ -274,34 +263,18 @@ class PostgresSink(SqlSink):
     """Write to a table of a Postgres database by COPY."""
 
     types: Mapping[str, str] = {"integer": "bigint", "float": "double precision", "flag": "boolean", "text": "text"}
+    durable = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
-    def _connect(self, url: str, options: Options) -> None:
-        self._connection = connect(url, options, autocommit=False)
+    def _connected(self, url: str, options: Options) -> Any:
+        return connect(url, options, autocommit=False)
 
-    def _make_durable(self) -> None:
-        with self._transaction() as cursor:
-            cursor.execute(_DURABLE)
+    def _working(self) -> contextlib.AbstractContextManager[None]:
+        return convert_errors(self.name, "cannot be written: ")
 
-    def _disconnect(self) -> None:
-        with contextlib.suppress(ConnectorError), convert_errors(self.name):  # the connection may be lost
-            self._connection.close()
-
-    def _found_names(self) -> list[str] | None:
-        with self._transaction() as cursor:
-            cursor.execute(f"SELECT to_regclass('{self._table.replace(chr(39), 2 * chr(39))}') IS NOT NULL")
-            (is_there,) = cursor.fetchone()
-            return cursor.adbc_execute_schema(f"SELECT * FROM {self._table}").names if is_there else None
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        with convert_errors(self.name, "cannot be written: "), self._connection.cursor() as cursor:
-            try:
-                yield cursor
-                self._connection.commit()
-            except BaseException:
-                with contextlib.suppress(Exception):  # the connection may be lost
-                    self._connection.rollback()
-                raise
+    def _found_names(self, cursor: Any) -> list[str] | None:
+        cursor.execute(f"SELECT to_regclass('{self._table.replace(chr(39), 2 * chr(39))}') IS NOT NULL")
+        (is_there,) = cursor.fetchone()
+        return cursor.adbc_execute_schema(f"SELECT * FROM {self._table}").names if is_there else None
 
     def _append(self, cursor: Any, columns: dict[str, list[Any]]) -> None:
         import pyarrow

@@ -11,7 +11,6 @@ import functools
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from types import NoneType
@@ -96,15 +95,9 @@ class JsonColumns(TextColumns):
         exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
         self.objects = JsonObjects(exact, self.envelope)
 
-    @property
-    def decided(self) -> dict[str, Any]:
-        """Decisions about times, texts and nested fields, and counts of skipped records."""
-        found = super().decided
-        if self.nested.known:
-            found["nested"] = self.nested.decided
-        if self.envelope is not None:
-            found["skipped"] = dict(self.envelope.skipped)
-        return found
+    def _decisions(self) -> dict[str, tuple[Any, str]]:
+        skipped = {} if self.envelope is None else {"skipped": (self.envelope, "skipped")}
+        return super()._decisions() | {"nested": (self.nested, "decided")} | skipped
 
     @property
     def notices(self) -> list[str]:
@@ -115,13 +108,6 @@ class JsonColumns(TextColumns):
     def is_settled(self) -> bool:
         """Whether the first events were inspected."""
         return self.numbers.is_sampled
-
-    def restore(self, decided: Mapping[str, Any]) -> None:
-        """Restore earlier decisions."""
-        super().restore(decided)
-        self.nested.restore(decided.get("nested", ()))
-        if self.envelope is not None:
-            self.envelope.skipped = Counter(decided.get("skipped", {}))
 
     def inspect(self, source: str, rows: Sequence[Any], whole: bool) -> None:
         """Check that the first events of a file contain the label, key and time.
@@ -244,24 +230,24 @@ class JsonColumns(TextColumns):
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
         )
-        labels = [None] * len(rows) if label is None else list(self._labels_of(label, bad))
+        labels = [None] * len(rows) if label is None else self._labels_of(str(roles.label), label, bad)
         times = None if time is None else self.times.milliseconds(str(roles.time), time, bad)
         if roles.bare:
             return Events([{} for _ in rows], labels, key, times, bad)
         return Events(self._cleaned(list(rows), bad), labels, key, times, bad)
 
-    def _labels_of(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
+    def _labels_of(self, name: str, cells: Any, bad: Bad) -> Sequence[Any]:
         """Return labels, None where missing; add rows with invalid ones to `bad`."""
-        kinds = set(map(type, labels))
+        kinds = set(map(type, cells))
         if kinds == {str}:
-            return map(self._labels.__getitem__, labels)
+            return list(map(self._labels.__getitem__, cells))
         if not kinds.isdisjoint(_DOUBTFUL_LABELS):
-            for i, value in enumerate(labels):
+            for i, value in enumerate(cells):
                 if type(value) in _NESTED:
-                    bad.setdefault(i, f"the label '{self._roles.label}' is nested: {shown(value)}")
+                    bad.setdefault(i, f"the label '{name}' is nested: {shown(value)}")
                 elif type(value) is float and math.isinf(value):
-                    bad.setdefault(i, f"the label '{self._roles.label}' is infinite")
-        return (self._labels[value] if type(value) is str else value for value in labels)
+                    bad.setdefault(i, f"the label '{name}' is infinite")
+        return [self._labels[value] if type(value) is str else value for value in cells]
 
     def _cleaned(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         for name in self._roles.unused:

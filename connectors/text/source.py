@@ -175,12 +175,8 @@ class TextSource(PrefetchSource):
 
     def _made(self, events: Events, numbers: Sequence[int], raw: Sequence[str], rejected: list[Rejected]) -> Batch:
         origins = Origins({"file": self.name}, {self._unit: numbers})
-        batch = Batch(
-            events.features, events.labels, origins, self._read_position, rejected, raw, events.keys, events.times
-        )
-        if events.bad or events.skipped:
-            batch = batch.without(events.bad, events.skipped)
-            batch.rejected.sort(key=lambda one: one.origin[self._unit])
+        batch = events.batch(origins, self._read_position, rejected=rejected, raw=raw)
+        batch.rejected.sort(key=lambda one: one.origin[self._unit])
         return batch
 
     def _finish(self) -> Batch | None:
