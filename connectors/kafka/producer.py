@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,24 +115,6 @@ def split_by_size(keys: Sequence[bytes | None], values: Sequence[bytes], most: i
         yield start, len(values)
 
 
-def can_queue(producer: Any) -> bool:
-    """Return whether this version of the client supports `queue`; warn once if not."""
-    try:
-        accumulator, batch = producer._accumulator, _batch_of(producer, (None, [None], [b""], 0))
-        _ = accumulator._batches, accumulator._tp_lock, accumulator._incomplete.add, accumulator._closed
-        _ = accumulator.has_incomplete, batch.produce_future.wait, batch.produce_future.is_done
-        _ = producer._transaction_manager.maybe_add_partition_to_transaction, producer._sender.wakeup
-    except (ImportError, AttributeError, LookupError, TypeError) as error:
-        _warn_of_records(str(error))
-        return False
-    return True
-
-
-@functools.cache
-def _warn_of_records(reason: str) -> None:
-    logger.warning("this version of kafka-python takes records one by one, about 20 us each: %s", reason)
-
-
 def _batch_of(producer: Any, records: RecordRange) -> Any:
     """Return records as a batch of the client."""
     from kafka.producer.producer_batch import ProducerBatch
@@ -150,7 +131,8 @@ def queue(producer: Any, records: RecordRange) -> Any:
     """Queue records as one batch of the transaction; return the future of the batch.
 
     `KafkaProducer.send` checks each record and wraps it in objects, which takes about 20 us. A run with predictions is
-    1.5 to 2 times as fast if a whole batch joins the queue of the producer. There is no public interface for this.
+    1.5 to 2 times as fast if a whole batch joins the queue of the producer. There is no public interface for this: a
+    version of the client that lacks one of these attributes ends the run.
     Sequence numbers, transaction, compression, retries and splitting remain those of the client.
     """
     from kafka.errors import IllegalStateError
@@ -231,7 +213,6 @@ class TransactionalProducer:
         except BaseException:
             self.leave()
             raise
-        self._queues = can_queue(self._producer)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -242,13 +223,7 @@ class TransactionalProducer:
         if self._failure is not None:
             return  # the whole transaction will be repeated
         try:
-            if self._queues:
-                self._futures.append(queue(self._producer, records))
-                return
-            tp, keys, values, now = records
-            for key, value in zip(keys, values, strict=True):
-                sent = self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
-                self._futures.append(sent)
+            self._futures.append(queue(self._producer, records))
         except Exception as error:
             self._failure = error
 
@@ -260,10 +235,7 @@ class TransactionalProducer:
             self._producer.send_offsets_to_transaction(offsets, group)
         # kafka-python 3.0.12 commits without records that failed, or reports a commit that it has aborted for them.
         for future in self._futures:
-            if self._queues:
-                check_queued(self._producer, future)
-            else:
-                future.get()
+            check_queued(self._producer, future)
         self._futures = []
         self._producer.commit_transaction()
 

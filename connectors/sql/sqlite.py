@@ -86,7 +86,6 @@ class SqliteSource(SqlSource):
                 if self._cursor:  # which may be `rowid`, although it is not a column
                     self._connection.execute(f"SELECT {self._names(self._cursor)} FROM {self._base} LIMIT 0")
             columns = SqliteColumns(self.name, [name for name, *_ in about], roles)
-            self._warn_of_sorts(columns)
             self._columns = columns
             pages = self._read_pages()
             first = list(itertools.islice(pages, 1))
@@ -97,15 +96,6 @@ class SqliteSource(SqlSource):
         except BaseException:
             self._close_files()
             raise
-
-    def _warn_of_sorts(self, columns: SqliteColumns) -> None:
-        """Warn if each page needs a sort of all rows."""
-        with self._working():
-            plan = self._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {self._base}{self._order}").fetchall()
-        if any("TEMP B-TREE" in str(step) for step in plan):
-            names = ",".join(self._cursor)
-            what = f"the cursor {names} has no index, so that SQLite sorts the table for every {_PAGE_ROWS:,} rows"
-            columns.numbers.notices.say(f"{self.name}: {what}: create one with CREATE INDEX")
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:

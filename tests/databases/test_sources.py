@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from typing import Any
 from urllib.parse import quote
@@ -144,17 +143,7 @@ def test_a_query_of_sqlite_runs_once(tmp_path, monkeypatch):
     for more in ("query=SELECT 1 AS id, 0 AS y", "query=SELECT 1 AS id, 0 AS y&cursor=id"):
         statements.clear()
         assert events(database.source(more)) == [({} if "cursor" in more else {"id": 1.0}, 0, 0)]
-        assert len([text for text in statements if not ("LIMIT 0" in text or text.startswith("EXPLAIN"))]) == 1
-
-
-def test_sqlite_warns_of_a_cursor_without_an_index(tmp_path):
-    database = sqlite(tmp_path / "a.db")
-    database.run("CREATE TABLE events (id, y)")
-    with contextlib.closing(database.source()) as source:
-        assert [("index" in text) for text in source.notices] == [True]
-    database.run("CREATE UNIQUE INDEX ids ON events (id)")
-    with contextlib.closing(database.source()) as source:
-        assert not source.notices
+        assert len([text for text in statements if "LIMIT 0" not in text]) == 1
 
 
 def test_sqlite_files_are_never_created_or_changed(tmp_path):
