@@ -122,8 +122,8 @@ _table = [
         "libsvm", "text.libsvm:open_libsvm", None, (".libsvm", ".svmlight", ".svm"), ("svmlight",), labelled=True
     ),
     Connector("arff", "text.arff:open_arff", suffixes=(".arff",), labelled=True),
-    Connector("parquet", "arrow.files:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
-    Connector("arrow", "arrow.files:ArrowFileSource", None, (".arrow", ".feather", ".ipc"), ("feather", "ipc")),
+    Connector("parquet", "arrow.source:ParquetSource", "arrow.parquet_sink:open_parquet", (".parquet", ".pq")),
+    Connector("arrow", "arrow.source:ArrowFileSource", None, (".arrow", ".feather", ".ipc"), ("feather", "ipc")),
     Connector("synthetic", "synthetic.source:open_synthetic", scheme="synthetic:", labelled=True),
     Connector(
         *("kafka", "kafka.source:open_source", "kafka.sink:open_sink"),
