@@ -10,7 +10,7 @@ import select
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from connectors.errors import ConnectorError
@@ -199,12 +199,18 @@ class Converted(ByteStream):
         Stream to convert.
     """
 
-    _ready = b""  # converted, but not returned yet
-    _taken = 0  # bytes of the stream that were converted
     _is_plain: bool | None = None  # needs no conversion; None until the first bytes tell
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream, self.live, self.version = stream, stream.live, stream.version
+        self._restart()
+
+    def _restart(self) -> None:
+        """Convert from the start of the stream."""
+        self._ready = b""  # converted, but not returned yet
+        self._taken = 0  # bytes of the stream that were read
+        self._wait_s = 0.0
+        self._steps: Iterator[bytes] | None = self._converted()
 
     @property
     def encoding(self) -> str:
@@ -216,24 +222,36 @@ class Converted(ByteStream):
 
     def read(self, wait_s: float) -> bytes | None:
         ready, self._ready = self._ready, b""
-        return ready or self._next(wait_s)
+        if ready:
+            return ready
+        steps, self._steps, self._wait_s = self._steps, None, wait_s
+        if steps is None:
+            raise ConnectorError("a stream cannot be read on after an error: open it again")
+        found = next(steps, None)
+        self._steps = steps
+        return found
 
     @abstractmethod
-    def _next(self, wait_s: float) -> bytes | None:
-        """Return the next converted bytes, as `read` does."""
+    def _converted(self) -> Iterator[bytes]:
+        """Yield the converted bytes, and no bytes where a live stream pauses."""
 
-    @abstractmethod
-    def _restart(self) -> None:
-        """Forget what was read, because the stream begins again."""
+    def _more(self) -> bytes | None:
+        """Return the next bytes of the stream, as `read` does."""
+        data = self._stream.read(self._wait_s)
+        self._taken += len(data or b"")
+        return data
+
+    def _unchanged(self, head: bytes) -> Iterator[bytes]:
+        """Yield the stream as it is, after the first bytes."""
+        if head:
+            yield head
+        yield from iter(self._more, None)
 
     def seek(self, offset: int) -> bool:
         """Move to an offset. A converted stream is read again from the start."""
-        self._ready = b""
-        if self._is_plain:
-            return self._stream.seek(offset)
-        self._stream.seek(0)
+        found = self._stream.seek(offset if self._is_plain else 0)
         self._restart()
-        return self._skip(offset)
+        return found if self._is_plain else self._skip(offset)
 
     def _skip(self, n: int) -> bool:
         """Skip n bytes from the start; return False if the stream is shorter."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -228,65 +228,48 @@ class Unpacked(Converted):
     damage: str | None = None
 
     def __init__(self, stream: ByteStream, name: str, codec: Codec | None = None) -> None:
-        super().__init__(stream)
         self._name, self._codec, self._is_plain = name, codec, None if codec is None else False
-        self._tools = None if codec is None else codec.load(name)
-        self._restart()
+        super().__init__(stream)
 
-    def _restart(self) -> None:
+    def _converted(self) -> Iterator[bytes]:
         self.damage = None
-        self._taken = self._used = 0
-        self._packed = b""
-        self._frame: Decompressor | None = None
+        packed = b""
+        while self._is_plain is None:
+            more = self._more()
+            packed += more or b""
+            self._codec = codec_of_bytes(packed)
+            if self._codec is not None or more is None or not may_be_compressed(packed):
+                self._is_plain = self._codec is None
+            else:
+                yield b""
+        yield from self._unchanged(packed) if self._codec is None else self._unpacked(self._codec, packed)
 
-    def _next(self, wait_s: float) -> bytes | None:
-        while self.damage is None:
-            if self._is_plain is None and not self._detect(wait_s):
-                return b""
-            if self._codec is None or self._tools is None:
-                head, self._packed = self._packed, b""
-                return head or self._stream.read(wait_s)
-            if self._used >= len(self._packed) and (self._frame is None or self._frame.needs_input):
-                packed = self._stream.read(wait_s)
-                if packed is None and self._frame is not None:
-                    self.damage = f"{self._codec.name} file is truncated"
+    def _unpacked(self, codec: Codec, packed: bytes) -> Iterator[bytes]:
+        tools, frame, used = codec.load(self._name), None, 0
+        while True:
+            if used >= len(packed) and (frame is None or frame.needs_input):
+                more = self._more()
+                if more is None:
+                    self.damage = None if frame is None else f"{codec.name} file is truncated"
+                    return
+                packed, used = more, 0
+                if not more:
+                    yield b""
+                    continue
+            if frame is None:
+                packed, used = packed[used:].lstrip(b"\0"), 0  # padding of gzip and xz
                 if not packed:
-                    return packed
-                self._packed, self._used = packed, 0
-                self._taken += len(packed)
-            if data := self._step(self._codec.name, self._tools):
-                return data
-        return None
-
-    def _detect(self, wait_s: float) -> bool:
-        """Detect the format by the first bytes. Return False if there are too few so far."""
-        more = self._stream.read(wait_s)
-        self._packed += more or b""
-        self._taken = len(self._packed)
-        self._codec = codec_of_bytes(self._packed)
-        if self._codec is not None:
-            self._tools, self._is_plain = self._codec.load(self._name), False
-        elif more is None or not may_be_compressed(self._packed):
-            self._is_plain = True
-        return self._is_plain is not None
-
-    def _step(self, name: str, tools: Tools) -> bytes:
-        """Decompress the next piece."""
-        if self._frame is None:
-            self._packed, self._used = self._packed[self._used :].lstrip(b"\0"), 0  # padding of gzip and xz
-            if not self._packed:
-                return b""
-            self._frame = tools.decompressor()
-        frame, piece = self._frame, b""
-        if frame.needs_input:
-            piece = self._packed[self._used : self._used + PIECE]
-            self._used += len(piece)
-        try:
-            data = frame.decompress(piece, CHUNK)
-        except tools.error as error:
-            self.damage = f"{name} file is damaged: {error}"
-            return b""
-        if frame.eof:
-            self._used -= len(frame.unused_data or b"")
-            self._frame = None
-        return data
+                    continue
+                frame = tools.decompressor()
+            piece = packed[used : used + PIECE] if frame.needs_input else b""
+            used += len(piece)
+            try:
+                data = frame.decompress(piece, CHUNK)
+            except tools.error as error:
+                self.damage = f"{codec.name} file is damaged: {error}"
+                return
+            if frame.eof:
+                used -= len(frame.unused_data or b"")
+                frame = None
+            if data:
+                yield data

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import re
+from collections.abc import Iterator
 
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import CHUNK, ByteStream, Converted
@@ -69,55 +71,39 @@ class Transcoded(Converted):
     """
 
     def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
+        self._codec, self._name, self._is_plain = codec, name, None if codec is None else False
         super().__init__(stream)
-        self._codec, self._name = codec, name
-        self._is_plain = None if codec is None else False
-        self._restart()
 
     @property
     def encoding(self) -> str:
         return self._codec or "utf-8"
 
-    def _restart(self) -> None:
-        self._taken = 0
-        self._head = b""
-        self._ended = False
-        self._decoder = None if self._codec is None else codecs.getincrementaldecoder(self._codec)(_DAMAGED)
+    def _converted(self) -> Iterator[bytes]:
+        head = b""
+        while self._is_plain is None:
+            data = self._more()
+            head += data or b""
+            if data is None or not any(mark.startswith(head) and mark != head for mark in _MARKS):
+                self._codec = next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
+                self._is_plain = self._codec is None
+            else:
+                yield b""
+        yield from self._unchanged(head) if self._codec is None else self._decoded(self._codec, head)
 
-    def _next(self, wait_s: float) -> bytes | None:
+    def _decoded(self, codec: str, head: bytes) -> Iterator[bytes]:
+        decoder = codecs.getincrementaldecoder(codec)(_DAMAGED)
+        data: bytes | None = head or self._more()
         while True:
-            data = self._stream.read(wait_s)
-            if self._is_plain is None:
-                data = self._begin(data)
-            if self._is_plain or (data is None and self._ended):
-                return data
+            try:
+                text = decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
+            except UnicodeError as error:  # UTF-16 without a byte order mark
+                what = f"{error}: set encoding={codec}-le or {codec}-be"
+                raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
+            if text or data == b"":  # an incomplete character yields no text yet
+                yield text
             if data is None:
-                self._ended = True
-            text = self._decode(data)
-            if text or not data:  # an incomplete character yields no text yet
-                return text if text or data is not None else None
-
-    def _begin(self, data: bytes | None) -> bytes | None:
-        """Detect UTF-16 and UTF-32 by the first bytes."""
-        self._head += data or b""
-        if data is not None and any(len(self._head) < len(mark) and mark.startswith(self._head) for mark in _MARKS):
-            return b""
-        head, self._head = self._head, b""
-        self._codec = next((codec for mark, codec in _MARKS.items() if head.startswith(mark)), None)
-        self._is_plain = self._codec is None
-        if not self._is_plain:
-            self._restart()
-        return head or data
-
-    def _decode(self, data: bytes | None) -> bytes:
-        if self._decoder is None:
-            return b""
-        self._taken += len(data or b"")
-        try:
-            return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
-        except UnicodeError as error:  # UTF-16 without a byte order mark
-            what = f"{error}: set encoding={self._codec}-le or {self._codec}-be"
-            raise ConnectorError(f"{self._name}: {what}", "byte order", option="encoding") from None
+                return
+            data = self._more()
 
 
 class ArrayLines(Converted):
@@ -146,16 +132,12 @@ class ArrayLines(Converted):
     b' {"x": 1}\\n  {"x":  2}\\n'
     """
 
-    def __init__(self, stream: ByteStream, name: str, *, follow: bool) -> None:
-        super().__init__(stream)
-        self._name, self._follow = name, follow
-        self._restart()
+    _size = 0  # of the array and the data after it, once all was read
+    _is_open = False
 
-    def _restart(self) -> None:
-        self._is_plain = None  # until more than white space was read
-        self._held, self._lines = bytearray(), io.BytesIO()
-        self._size = 0  # of the array and the data after it, once all was read
-        self._is_open = False
+    def __init__(self, stream: ByteStream, name: str, *, follow: bool) -> None:
+        self._name, self._follow = name, follow
+        super().__init__(stream)
 
     @property
     def is_array(self) -> bool:
@@ -168,25 +150,24 @@ class ArrayLines(Converted):
             return "the array is truncated: the ] that closes it is missing"
         return self._stream.damage
 
-    def _next(self, wait_s: float) -> bytes | None:
-        while not (self._is_plain or self._size):
-            data = self._stream.read(wait_s)
-            self._held += data or b""
-            if self._is_plain is None and (data is None or not _UNDECIDED.fullmatch(self._held)):
-                self._is_plain = _OPENED.match(self._held) is None
-            if self._is_plain:
-                held, self._held = bytes(self._held), bytearray()
-                return held or data
-            if self.is_array and (self._follow or len(self._held) > LARGEST):
+    def _converted(self) -> Iterator[bytes]:
+        held = bytearray()
+        while not self._is_plain:
+            data = self._more()
+            held += data or b""
+            if self._is_plain is None and (data is None or not _UNDECIDED.fullmatch(held)):
+                self._is_plain = _OPENED.match(held) is None
+            if self.is_array and (self._follow or len(held) > LARGEST):
                 what = "in a growing file" if self._follow else f"of more than {LARGEST >> 20} MiB"
                 remedy = "make each element a line: jq -c '.[]'"
                 raise ConnectorError(f"{self._name}: is an array {what}: {remedy}", "array")
-            if data is None:
-                self._size, held = len(self._held), bytes(self._held)
-                self._held, self._lines = bytearray(), io.BytesIO(self._as_lines(held))
-            elif self.live:
-                return b""
-        return self._lines.read(CHUNK) or self._stream.read(wait_s)
+            if self.is_array and data is None:
+                self._size, lines = len(held), io.BytesIO(self._as_lines(bytes(held)))
+                yield from iter(functools.partial(lines.read, CHUNK), b"")
+                return
+            if self.live and not self._is_plain:
+                yield b""
+        yield from self._unchanged(bytes(held))
 
     def _as_lines(self, data: bytes) -> bytearray:
         """Return the bytes of an array with one element per line."""
