@@ -91,9 +91,10 @@ class ColumnState:
 
 
 class Hit(NamedTuple):
-    """A watch that begins to deviate: the watch, and scale and index of the window."""
+    """A row that begins to deviate in one way, and scale and index of the window."""
 
-    watch: int
+    row: int
+    way: int
     scale: int
     window: int
 
@@ -103,10 +104,15 @@ class Watches:
 
     A change ends after eight windows in succession without deviation, at the largest scale that deviated.
 
+    Parameters
+    ----------
+    n_ways
+        Number of ways in which a row may deviate.
+
     Attributes
     ----------
     scale
-        Largest scale that deviates, by watch; -1 for none.
+        Largest scale that deviates, shape (n_rows, n_ways); -1 for none.
     agreed
         Number of windows at this scale without deviation since the last one.
     since
@@ -114,40 +120,39 @@ class Watches:
     raised
         Block of the alarm.
     ended
-        Changes that ended: watch, blocks of the alarm and of the end. Old ones are removed.
+        Changes that ended: row, blocks of the alarm and of the end. Old ones are removed.
     """
 
     arrays = ("scale", "agreed", "since", "raised", "ended")
 
-    def __init__(self) -> None:
-        self.scale, self.agreed, self.since, self.raised = (np.zeros(0, np.int64) for _ in range(4))
+    def __init__(self, n_ways: int) -> None:
+        self.scale, self.agreed, self.since, self.raised = (np.zeros((0, n_ways), np.int64) for _ in range(4))
         self.ended = np.zeros((0, 3), np.int64)
 
     def add(self, k: int) -> None:
-        """Add watches."""
-        self.scale = np.concatenate([self.scale, np.full(k, -1)])
-        for name in ("agreed", "since", "raised"):
-            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(k, np.int64)]))
+        """Add rows."""
+        for name in ("scale", "agreed", "since", "raised"):
+            setattr(self, name, np.pad(getattr(self, name), ((0, k), (0, 0)), constant_values=-1))
 
-    def clear(self, watches: Any) -> None:
+    def clear(self, rows: Any) -> None:
         """Forget changes."""
-        self.scale[watches], self.agreed[watches] = -1, 0
+        self.scale[rows], self.agreed[rows] = -1, 0
 
     @property
     def is_changed(self) -> NDArray[np.bool_]:
-        """Whether each watch deviates."""
+        """Whether each row deviates in each way."""
         changed: NDArray[np.bool_] = self.scale >= 0
         return changed
 
     def update(
         self, deviates: Sequence[NDArray[np.bool_]], ends: Sequence[NDArray[np.int64]], sizes: Sequence[int]
     ) -> list[Hit]:
-        """Take closed windows of all scales; return the watches that begin to deviate.
+        """Take closed windows of all scales; return the rows that begin to deviate.
 
         Parameters
         ----------
         deviates
-            Whether each window deviates, shape (n_watches, n_windows), by scale.
+            Whether each window deviates, shape (n_rows, n_ways, n_windows), by scale.
         ends
             Ends of the windows in blocks, by scale.
         sizes
@@ -155,24 +160,24 @@ class Watches:
         """
         active = self.is_changed
         for found in deviates:
-            active = active | found.any(axis=1)
+            active = active | found.any(axis=2)
         order = sorted((end, s, k) for s, own in enumerate(ends) for k, end in enumerate(own.tolist()))
         hits, ended = [], []
-        for watch in np.flatnonzero(active).tolist():
-            own = [found[watch].tolist() for found in deviates]
-            scale, agreed = int(self.scale[watch]), int(self.agreed[watch])
+        for row, way in np.argwhere(active).tolist():
+            own, at = [found[row, way].tolist() for found in deviates], (row, way)
+            scale, agreed = int(self.scale[at]), int(self.agreed[at])
             for end, s, k in order:
                 if own[s][k]:
                     if scale < 0:
-                        hits.append(Hit(watch, s, k))
-                        self.since[watch], self.raised[watch] = end - sizes[s], end
+                        hits.append(Hit(row, way, s, k))
+                        self.since[at], self.raised[at] = end - sizes[s], end
                     scale, agreed = max(scale, s), 0
                 elif s == scale:
                     agreed += 1
                     if agreed == _RECOVERY:
                         scale, agreed = -1, 0
-                        ended.append((watch, self.raised[watch], end))
-            self.scale[watch], self.agreed[watch] = scale, agreed
+                        ended.append((row, self.raised[at], end))
+            self.scale[at], self.agreed[at] = scale, agreed
         if ended or len(self.ended):
             recent = self.ended[self.ended[:, 2] > ends[0][0] - 2 * sizes[-1]]
             self.ended = np.concatenate([recent, np.array(ended, np.int64).reshape(-1, 3)])
@@ -181,8 +186,8 @@ class Watches:
     def changes(self) -> NDArray[np.int64]:
         """Return the present changes and those that just ended, one per row.
 
-        Columns are the watch and the blocks of the alarm and of the end.
+        Columns are the monitored row and the blocks of the alarm and of the end.
         """
-        watches = np.flatnonzero(self.is_changed)
-        lasting = np.stack([watches, self.raised[watches], np.full(len(watches), 1 << 60)], axis=1)
+        rows, ways = np.nonzero(self.is_changed)
+        lasting = np.stack([rows, self.raised[rows, ways], np.full(len(rows), 1 << 60)], axis=1)
         return np.concatenate([self.ended, lasting])

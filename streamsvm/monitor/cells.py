@@ -40,12 +40,32 @@ Part = tuple[dict[Any, Cells], int]
 """Columns by name, and the number of rows."""
 
 
-def join_cells(kept: Sequence[tuple[Floats, Texts | None]]) -> Cells:
+def join_cells(first: Cells, second: Cells) -> Cells:
     """Join cells of a column."""
-    numbers = np.concatenate([own for own, _ in kept])
-    if all(texts is None for _, texts in kept):
+    numbers = np.concatenate((first.numbers, second.numbers))
+    if first.texts is second.texts is None:
         return Cells(numbers)
-    return Cells(numbers, np.concatenate([np.full(len(n), None, object) if t is None else t for n, t in kept]))
+    texts = [np.full(len(n), None, object) if own is None else own for n, own in (first, second)]
+    return Cells(numbers, np.concatenate(texts))
+
+
+def join_parts(part: Part, other: Part) -> Part:
+    """Join the rows of two parts; columns that one of them lacks are missing."""
+    (columns, n), (others, m) = part, other
+    if not n:
+        return other
+    missing, missing_there = Cells(np.full(n, math.nan)), Cells(np.full(m, math.nan))
+    names = dict.fromkeys((*columns, *others))
+    return {x: join_cells(columns.get(x, missing), others.get(x, missing_there)) for x in names}, n + m
+
+
+def rows_from(part: Part, start: int) -> Part:
+    """Return a copy of the rows of a part from `start` on."""
+    columns, n = part
+    rest = {}
+    for name, (numbers, texts) in columns.items():
+        rest[name] = Cells(numbers[start:].copy(), None if texts is None else texts[start:].copy())
+    return rest, n - start
 
 
 def parts_of(X: Any, wanted: Any) -> Iterator[Part]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.monitor import positions as pos
-from streamsvm.monitor.alarms import FeatureAlarm, Watches
+from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import (
     Bins,
     Texts,
@@ -23,7 +23,7 @@ from streamsvm.monitor.bins import (
     shape_of,
     with_reference,
 )
-from streamsvm.monitor.cells import join_cells
+from streamsvm.monitor.cells import Cells, join_cells
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import ColumnProfile, Profile, RelationProfile
@@ -54,18 +54,13 @@ class Columns:
         self.n_first = min(_FIRST_BLOCKS, self.n_blocks // 2)
         self.false_alarms, self.seed = false_alarms, seed
         self.sizes = window_sizes(n_events)
-        self.profiles: list[ColumnProfile | None] = []
         self.names: dict[Any, int] = {}
         self.bins = Bins()
-        self.first: dict[int, list[tuple[Floats, Texts | None]]] = {}  # the first values of a reference
-        self.first_from: dict[int, int] = {}  # and the block at which they begin
+        self.first: dict[int, Cells] = {}  # the values so far of columns whose bins are not chosen yet
         self.previous = np.zeros(0)
-        self.tally = WindowCounts(self.sizes, pos.GROUPS)
-        self.watches = Watches()
+        self.own = WindowCounts(self.sizes, pos.GROUPS, 3)
         self.relations = np.zeros((0, 3), np.int64)  # rows of words, -1 for none
-        self.relation_profiles: list[RelationProfile | None] = []
-        self.relation_tally = WindowCounts(self.sizes, (0,))
-        self.relation_watches = Watches()
+        self.related = WindowCounts(self.sizes, (0,), 1)
         self.n_budgeted = 0  # columns among which the rate of false alarms is divided
 
     def __len__(self) -> int:
@@ -74,60 +69,55 @@ class Columns:
     @property
     def block(self) -> int:
         """Number of blocks so far."""
-        return self.tally.n_blocks
+        return self.own.n_blocks
 
     def add(self, names: Iterable[Any]) -> None:
         """Add columns, which begin to learn their references."""
         for name in names:
             c = self.names[name] = len(self.names)
-            self.profiles.append(None)
             self.bins.put(c, None)
-            self.first[c], self.first_from[c] = [], self.block
+            self.first[c] = Cells(np.zeros(0))
         k = len(self.names) - len(self.previous)
-        if k:
-            self.previous = np.concatenate([self.previous, np.full(k, np.nan)])
-            self.tally.add_rows(k)
-            self.watches.add(3 * k)
+        self.previous = np.concatenate([self.previous, np.full(k, np.nan)])
+        self.own.add_rows(k)
 
     def take_profile(self, profile: Profile) -> None:
         """Add the columns of a profile, with their references."""
         self.add(column.name for column in profile.columns)
-        self.first, self.first_from = {}, {}
-        self.profiles = list(profile.columns)
+        self.first = {}
         for c, column in enumerate(profile.columns):
             self.bins.put(c, column)
-        self.tally.learn_from[:] = self.tally.learn_until[:] = self.block
+        self.own.use(profile.columns)
         found = [
             [2 * self.names[name] + is_middle for name, is_middle in zip(one.columns, one.middle, strict=True)]
             for one in profile.relations
         ]
         self.add_relations(np.array([[*bits, -1][:3] for bits in found], np.int64).reshape(-1, 3))
-        self.relation_profiles = list(profile.relations)
-        self.relation_tally.learn_from[:] = self.relation_tally.learn_until[:] = self.block
+        self.related.use(profile.relations)
         self._set_limits(range(len(self)), range(len(self.relations)))
 
     def profile(self) -> Profile:
         """Return the references, or those of the events so far if none is complete."""
-        known = tuple(p for p in self.profiles if p is not None and p.n_events)
+        known = tuple(self.own.known(range(len(self))).values())
         if not known:
             return self._profile_so_far()
-        names = {column.name for column in known}
-        relations = (one for one in self.relation_profiles if one is not None and names.issuperset(one.columns))
+        names, related = {column.name for column in known}, self.related.known(range(len(self.relations)))
+        relations = (one for one in related.values() if names.issuperset(one.columns))
         return Profile(self.n_blocks * BLOCK, known, tuple(relations))
 
     def _profile_so_far(self) -> Profile:
         """Return the distributions of the events so far, as if the reference ended here."""
         n_events = self.block * BLOCK
         n_scales = len(window_sizes(n_events))
-        known = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
-        columns = [with_reference(profile, *self.tally.reference(c, n_scales)) for c, profile in known]
-        begun = np.flatnonzero(self.relation_tally.learn_from < self.block).tolist()
+        known = [(c, profile) for c, profile in enumerate(self.own.profiles) if profile is not None]
+        columns = [with_reference(profile, *self.own.reference(c, n_scales)) for c, profile in known]
+        begun = np.flatnonzero(self.related.learn_from < self.block).tolist()
         return Profile(n_events, tuple(columns), tuple(self._relation(p, n_scales) for p in begun))
 
     def _relation(self, p: int, n_scales: int | None = None) -> RelationProfile:
         """Return the reference of a relation."""
         names, bits = list(self.names), [bit for bit in self.relations[p].tolist() if bit >= 0]
-        n_events, counts, design = self.relation_tally.reference(p, n_scales)
+        n_events, counts, design = self.related.reference(p, n_scales)
         own = tuple(names[bit // 2] for bit in bits)
         return RelationProfile(own, tuple(bool(bit % 2) for bit in bits), n_events, float(counts[0]), design)
 
@@ -154,8 +144,8 @@ class Columns:
         return alarms
 
     def _next_boundary(self) -> int:
-        firsts = [at + self.n_first for at in self.first_from.values()]
-        return min([self.tally.next_boundary(), self.relation_tally.next_boundary(), *firsts])
+        firsts = [self.block + self.n_first - len(cells.numbers) // BLOCK for cells in self.first.values()]
+        return min([self.own.next_boundary(), self.related.next_boundary(), *firsts])
 
     def _take_part(self, numbers: Floats, texts: Mapping[int, Texts]) -> tuple[list[FeatureAlarm], int]:
         """Take blocks in which no column changes its phase.
@@ -163,27 +153,26 @@ class Columns:
         Returns alarms and the number of events taken.
         """
         counts, words = count_blocks(self.bins, numbers, texts, self.previous)
-        closing, of_relations = self.tally.close(counts), self.relation_tally.close(count_odd(words, self.relations))
+        closing, of_relations = self.own.close(counts), self.related.close(count_odd(words, self.relations))
         alarms: list[FeatureAlarm] = []
-        is_changed = self.watches.is_changed.any() or self.relation_watches.is_changed.any()
+        is_changed = self.own.watches.is_changed.any() or self.related.watches.is_changed.any()
         if is_changed or closing.exceeds or of_relations.exceeds:
-            beyond = self.tally.beyond(closing)
-            relation_beyond = [found[:, :, 0] for found in self.relation_tally.beyond(of_relations)]
+            beyond, relation_beyond = self.own.beyond(closing), self.related.beyond(of_relations)
             closed, relation_closed = closing.windows, of_relations.windows
             if self.relearns:
-                flags = [found.any(axis=(0, 2)) for found in beyond] + [found.any(axis=0) for found in relation_beyond]
-                ends = np.concatenate([w.ends[own] for w, own in zip([*closed, *relation_closed], flags, strict=True)])
+                pairs = zip([*closed, *relation_closed], [*beyond, *relation_beyond], strict=True)
+                ends = np.concatenate([windows.ends[found.any(axis=(0, 2))] for windows, found in pairs])
                 n = (int(ends.min(initial=1 << 40)) - self.block) * BLOCK
                 if n < numbers.shape[1]:
                     return self._take_part(numbers[:, :n], {c: part[:n] for c, part in texts.items()})
             alarms = compare(self, closed, beyond) + compare_relations(self, relation_closed, relation_beyond)
             alarms.sort(key=lambda alarm: alarm.event)
             self._add_examples(alarms, numbers, texts)
-        self.tally.commit(closing)
-        self.relation_tally.commit(of_relations)
+        self.own.commit(closing)
+        self.related.commit(of_relations)
         self.previous = numbers[:, -1].copy()
-        for c, kept in self.first.items():
-            kept.append((numbers[c].copy(), texts.get(c)))
+        for c, cells in self.first.items():
+            self.first[c] = join_cells(cells, Cells(numbers[c], texts.get(c)))
         self._switch_references()
         if self.relearns:
             self._relearn(alarms)
@@ -208,102 +197,87 @@ class Columns:
 
     def _switch_references(self) -> None:
         """Begin and end references at the current block."""
-        fitted = [c for c, at in self.first_from.items() if at + self.n_first == self.block]
+        fitted = [c for c, cells in self.first.items() if len(cells.numbers) == self.n_first * BLOCK]
         for c in fitted:
             self._fit(c)
         if fitted:
             self._begin_relations()
-        ended = np.flatnonzero(self.tally.learn_until == self.block).tolist()
+        ended = np.flatnonzero(self.own.learn_until == self.block).tolist()
         for c in ended:
-            profile = self.profiles[c]
-            assert profile is not None
-            profile = self.profiles[c] = with_reference(profile, *self.tally.reference(c))
+            profile = self.own.profiles[c] = with_reference(self.own.profiles[c], *self.own.reference(c))
             # The first values came after the events that chose the bins.
             if profile.kind == "empty" and profile.counts[pos.MISSING] < profile.n_events:
                 self._learn_anew(c)
-        ended_relations = np.flatnonzero(self.relation_tally.learn_until == self.block).tolist()
+        ended_relations = np.flatnonzero(self.related.learn_until == self.block).tolist()
         for p in ended_relations:
-            self.relation_profiles[p] = self._relation(p)
+            self.related.profiles[p] = self._relation(p)
         if ended or ended_relations:
             self._set_limits(ended, ended_relations)
 
     def _fit(self, c: int) -> None:
         """Choose the bins of a column from its first values; begin its reference."""
-        kept, name = self.first[c], list(self.names)[c]
-        numbers, texts = join_cells(kept)
-        profile = fit_bins(name, numbers, texts)
-        if profile.kind == "empty" and not self.first_from[c]:
+        (numbers, texts), name = self.first.pop(c), list(self.names)[c]
+        profile = self.own.profiles[c] = fit_bins(name, numbers, texts)
+        if profile.kind == "empty" and self.block == self.n_first:
             logger.warning("the monitored column %r has no values in its first %d events", name, len(numbers))
-        del self.first[c], self.first_from[c]
-        self.profiles[c] = profile
         self.bins.put(c, profile)
-        self.tally.begin(c, self.block, self.n_blocks - self.n_first)
+        self.own.begin(c, self.block, self.n_blocks - self.n_first)
         if profile.kind == "number":  # counts of the values that chose a category would be too large
             own = {} if texts is None else {0: texts}
             bins = Bins()
             bins.put(0, profile)
             counts, _ = count_blocks(bins, numbers[None], own, np.full(1, np.nan))
-            self.tally.learn_row(c, counts[:, 0])
+            self.own.learn_row(c, counts[:, 0])
 
     def _begin_relations(self) -> None:
         """Choose relations once, and begin references of those whose columns have bins."""
-        found = [(c, profile) for c, profile in enumerate(self.profiles) if profile is not None]
+        found = [(c, profile) for c, profile in enumerate(self.own.profiles) if profile is not None]
         splits = [c for c, profile in found if profile.split >= 0]
         middles = {c for c, profile in found if profile.middle[0] >= 0}
         if not len(self.relations):
             self.add_relations(choose_relations(splits, middles, self.seed))
         known = {-1, *(2 * c for c in splits), *(2 * c + 1 for c in middles)}
         for p, bits in enumerate(self.relations.tolist()):
-            if self.relation_tally.learn_from[p] > self.block and known.issuperset(bits):
-                self.relation_tally.begin(p, self.block, self.n_blocks - self.n_first)
+            if self.related.learn_from[p] > self.block and known.issuperset(bits):
+                self.related.begin(p, self.block, self.n_blocks - self.n_first)
 
     def add_relations(self, relations: Ints) -> None:
         """Add the relations of columns, once."""
-        self.relations = relations
-        if len(relations):
-            self.relation_profiles = [None] * len(relations)
-            self.relation_tally.n_blocks = self.block
-            self.relation_tally.add_rows(len(relations))
-            self.relation_watches.add(len(relations))
+        self.relations, self.related.n_blocks = relations, self.block
+        self.related.add_rows(len(relations))
 
     def _relearn(self, alarms: Sequence[FeatureAlarm]) -> None:
         """Begin the references of columns with an alarm anew."""
-        again = np.flatnonzero(self.relation_watches.is_changed).tolist()
+        again = np.flatnonzero(self.related.watches.is_changed).tolist()
         for alarm in alarms:
             if alarm.kind == "relation":
                 continue
             c = self.names[alarm.column]
             self._learn_anew(c)
-            self.watches.clear(slice(3 * c, 3 * c + 3))
-            self._forget_relations(np.flatnonzero((self.relations >> 1 == c).any(axis=1)))
+            self.related.forget(self._relations_of([c]))
         for p in again:
-            if self.relation_profiles[p] is not None:
-                self.relation_tally.begin(p, self.block, self.n_blocks)
-                self.relation_watches.clear(p)
+            if self.related.profiles[p] is not None:
+                self.related.begin(p, self.block, self.n_blocks)
+                self.related.watches.clear(p)
 
     def _learn_anew(self, c: int) -> None:
         """Begin the reference of a column anew."""
-        self.profiles[c] = None
+        self.own.forget([c])
         self.bins.put(c, None)
-        self.first[c], self.first_from[c] = [], self.block
-        self.tally.learn_from[c] = self.tally.learn_until[c] = 1 << 60
-        self.tally.accept_all(c)
+        self.first[c] = Cells(np.zeros(0))
 
-    def _forget_relations(self, relations: Ints) -> None:
-        """Forget the references of relations until their columns have bins."""
-        self.relation_tally.learn_from[relations] = self.relation_tally.learn_until[relations] = 1 << 60
-        self.relation_tally.accept_all(relations)
-        self.relation_watches.clear(relations)
-        for p in relations.tolist():
-            self.relation_profiles[p] = None
+    def _relations_of(self, columns: Sequence[int]) -> list[int]:
+        """Return the relations of some columns."""
+        relations: list[int] = np.flatnonzero(np.isin(self.relations >> 1, columns).any(axis=1)).tolist()
+        return relations
 
     def _set_limits(self, columns: Iterable[int], relations: Iterable[int]) -> None:
         if len(self) > self.n_budgeted:
             self.n_budgeted = len(self) if not self.n_budgeted else 2 * len(self)
             columns, relations = range(len(self)), range(len(self.relations))
-        known = {c: profile for c in columns if (profile := self.profiles[c]) is not None and profile.n_events}
-        self.tally.set_limits(list(known), list(map(_with_unseen, known.values())), self.log_levels)
-        low, high = self.tally.low, self.tally.high
+        known = self.own.known(columns)
+        self.own.set_limits({c: _with_unseen(profile) for c, profile in known.items()}, self.log_levels)
+        low, high = self.own.low, self.own.high
         for c, profile in known.items():
             low[:, c, pos.BELOW : pos.REPEATS + 1] = low[:, c, pos.TOTAL] = -math.inf
             high[:, c, pos.TOTAL] = math.inf
@@ -313,11 +287,10 @@ class Columns:
                 high[:, c, [i for i in range(pos.N_CUTS) if not profile.counts[i]]] = math.inf
             if not profile.is_stationary:
                 low[:, c, : pos.REPEATS], high[:, c, : pos.REPEATS] = -math.inf, math.inf
-        related = {p: one for p in relations if (one := self.relation_profiles[p]) is not None}
-        self.relation_tally.set_limits(list(related), list(related.values()), self.log_levels)
-        dependent = [c for c, profile in enumerate(self.profiles) if profile is not None and not profile.is_stationary]
-        if dependent:
-            self.relation_tally.accept_all(np.flatnonzero(np.isin(self.relations >> 1, dependent).any(axis=1)))
+        self.related.set_limits(self.related.known(relations), self.log_levels)
+        profiles = enumerate(self.own.profiles)
+        dependent = [c for c, profile in profiles if profile is not None and not profile.is_stationary]
+        self.related.accept_all(self._relations_of(dependent))
 
     @property
     def log_levels(self) -> list[float]:

@@ -42,25 +42,23 @@ def compare(
     closed, beyond
         Windows by scale, and which of their counts exceed the limits.
     """
-    if not columns.watches.is_changed.any() and not any(own.any() for own in beyond):
+    watches = columns.own.watches
+    if not watches.is_changed.any() and not any(own.any() for own in beyond):
         return []
     deviates = [np.stack([own[:, :, part].any(axis=2) for part in _POSITIONS], axis=1) for own in beyond]
     for s, own in enumerate(deviates):
         for c in np.flatnonzero(own[:, _VALUES].any(axis=1)).tolist():
             _confirm(columns, closed[s], beyond[s][c], s, c)
             own[c, _VALUES] = beyond[s][c][:, : pos.MISSING].any(axis=1)
-    sizes = [windows.n_blocks for windows in closed]
-    flat = [own.reshape(len(columns) * 3, -1) for own in deviates]
-    hits = columns.watches.update(flat, [windows.ends for windows in closed], sizes)
-    hits.sort(key=lambda hit: (closed[hit.scale].ends[hit.window], -(hit.watch % 3)))
+    hits = watches.update(deviates, [windows.ends for windows in closed], [windows.n_blocks for windows in closed])
+    hits.sort(key=lambda hit: (closed[hit.scale].ends[hit.window], -hit.way))
     return [_alarm(columns, closed[hit.scale], beyond[hit.scale], hit) for hit in hits]
 
 
 def _confirm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], s: int, c: int) -> None:
     """Remove deviations that only come from another share of missing values."""
-    profile = columns.profiles[c]
+    profile = columns.own.profiles[c]
     at = np.flatnonzero(beyond[:, : pos.MISSING].any(axis=1))
-    assert profile is not None
     counts = windows.counts[c, at]
     if profile.counts[pos.MISSING : pos.TYPE + 1].any() or counts[:, pos.MISSING : pos.TYPE + 1].any():
         log_p = _log_p(profile, counts, s, windows.n_blocks * BLOCK)
@@ -83,14 +81,12 @@ def _log_p(profile: ColumnProfile, counts: Floats, s: int, n_events: int) -> Flo
 
 
 def _alarm(columns: Columns, windows: ClosedWindows, beyond: NDArray[np.bool_], hit: Hit) -> FeatureAlarm:
-    c, group = divmod(hit.watch, 3)
-    profile, counts = columns.profiles[c], windows.counts[c, hit.window]
-    assert profile is not None
+    c, profile, counts = hit.row, columns.own.profiles[hit.row], windows.counts[hit.row, hit.window]
     n_events = windows.n_blocks * BLOCK
     log_p = _log_p(profile, counts, hit.scale, n_events)
-    among = np.arange(pos.TOTAL)[_POSITIONS[group]]
+    among = np.arange(pos.TOTAL)[_POSITIONS[hit.way]]
     among = among[beyond[c, hit.window, among]]
-    kind = ("", "missing", "type")[group] or _kind(profile, counts, n_events, among)
+    kind = ("", "missing", "type")[hit.way] or _kind(profile, counts, n_events, among)
     end = int(windows.ends[hit.window]) * BLOCK
     return FeatureAlarm(
         profile.name,
@@ -124,7 +120,7 @@ def _evidence(log_p: float, n_tests: int) -> float:
 
 
 def compare_relations(
-    columns: Columns, closed: Sequence[ClosedWindows], deviates: Sequence[NDArray[np.bool_]]
+    columns: Columns, closed: Sequence[ClosedWindows], beyond: Sequence[NDArray[np.bool_]]
 ) -> list[FeatureAlarm]:
     """Return the alarms of relations of columns.
 
@@ -134,23 +130,24 @@ def compare_relations(
     ----------
     columns
         The columns.
-    closed, deviates
-        Windows by scale, and which of them exceed the limits, shape (n_relations, n_windows).
+    closed, beyond
+        As for `compare`.
     """
-    if not columns.relation_watches.is_changed.any() and not any(own.any() for own in deviates):
+    watches, members = columns.related.watches, columns.relations >> 1
+    if not watches.is_changed.any() and not any(own.any() for own in beyond):
         return []
-    deviates = [own.copy() for own in deviates]
-    for watch, raised, end in columns.watches.changes().tolist():
-        relations = np.flatnonzero((columns.relations >> 1 == watch // 3).any(axis=1))
+    deviates = [own.swapaxes(1, 2).copy() for own in beyond]
+    for c, raised, end in columns.own.watches.changes().tolist():
+        relations = np.flatnonzero((members == c).any(axis=1))
         for own, windows in zip(deviates, closed, strict=True):
             own[relations] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
-    hits = columns.relation_watches.update(deviates, [w.ends for w in closed], [w.n_blocks for w in closed])
-    changes, members = columns.relation_watches.changes(), columns.relations >> 1
+    hits = watches.update(deviates, [windows.ends for windows in closed], [windows.n_blocks for windows in closed])
+    changes = watches.changes()
     unexplained = []
     for hit in hits:
-        at, used = int(closed[hit.scale].ends[hit.window]), members[hit.watch][members[hit.watch] >= 0]
+        at, used = int(closed[hit.scale].ends[hit.window]), members[hit.row][members[hit.row] >= 0]
         shared = np.isin(members[changes[:, 0]], used).sum(axis=1) >= 2
-        earlier = (changes[:, 1] < at) | ((changes[:, 1] == at) & (changes[:, 0] < hit.watch))
+        earlier = (changes[:, 1] < at) | ((changes[:, 1] == at) & (changes[:, 0] < hit.row))
         if not (shared & earlier & (changes[:, 2] > at)).any():
             unexplained.append(hit)
     unexplained.sort(key=lambda hit: closed[hit.scale].ends[hit.window])
@@ -158,8 +155,7 @@ def compare_relations(
 
 
 def _relation_alarm(columns: Columns, windows: ClosedWindows, hit: Hit) -> FeatureAlarm:
-    profile, counts = columns.relation_profiles[hit.watch], windows.counts[hit.watch, hit.window]
-    assert profile is not None
+    profile, counts = columns.related.profiles[hit.row], windows.counts[hit.row, hit.window]
     n_events, end = windows.n_blocks * BLOCK, int(windows.ends[hit.window]) * BLOCK
     own, whole = profile.design[hit.scale], profile.design[-1]
     log_p = log_tail(counts / own, n_events / own, profile.counts / whole, profile.n_events / whole)
@@ -178,8 +174,7 @@ def _describe(columns: Columns, relation: RelationProfile, share: float) -> dict
         return {"correlation": round(math.cos(math.pi * share), 4), "opposite_sides": round(share, 4)}
     conditions = []
     for name, is_middle in zip(relation.columns, relation.middle, strict=True):
-        profile = columns.profiles[columns.names[name]]
-        assert profile is not None
+        profile = columns.own.profiles[columns.names[name]]
         low, high = (profile.cuts[i] for i in (profile.middle if is_middle else (profile.split, profile.split)))
         conditions.append(f"{low:.6g} < {name} <= {high:.6g}" if is_middle else f"{name} <= {high:.6g}")
     return {"odd_share": round(share, 4), "conditions": conditions}
@@ -190,9 +185,7 @@ def _describe(columns: Columns, relation: RelationProfile, share: float) -> dict
 
 def states(columns: Columns) -> list[ColumnState]:
     """Return the state of every column."""
-    changed: NDArray[np.bool_] = columns.watches.is_changed.reshape(-1, 3)
-    since = columns.watches.since.reshape(-1, 3)
-    return [_state(columns, name, c, changed[c], since[c]) for name, c in columns.names.items()]
+    return [_state(columns, name, c) for name, c in columns.names.items()]
 
 
 def changed_relations(columns: Columns) -> list[tuple[Any, ...]]:
@@ -200,34 +193,35 @@ def changed_relations(columns: Columns) -> list[tuple[Any, ...]]:
 
     Of relations that share two columns, the earliest is returned.
     """
-    watches, members, found = columns.relation_watches, columns.relations >> 1, list[tuple[Any, ...]]()
+    watches, members, found = columns.related.watches, columns.relations >> 1, list[tuple[Any, ...]]()
     now = np.flatnonzero(watches.is_changed)
-    for p in now[np.argsort(watches.raised[now], kind="stable")].tolist():
-        profile = columns.relation_profiles[p]
+    for p in now[np.argsort(watches.raised[now, 0], kind="stable")].tolist():
+        profile = columns.related.profiles[p]
         used = members[p][members[p] >= 0].tolist()
-        is_own = not columns.watches.is_changed.reshape(-1, 3)[used].any()
+        is_own = not columns.own.watches.is_changed[used].any()
         if profile is not None and is_own and all(len({*profile.columns} & {*other}) < 2 for other in found):
             found.append(profile.columns)
     return found
 
 
-def _state(columns: Columns, name: Any, c: int, changed: NDArray[np.bool_], since: NDArray[np.int64]) -> ColumnState:
-    profile, counts, n_events, s = columns.profiles[c], None, 0, 0
-    first_block = columns.tally.learn_until[c] if profile is not None and profile.n_events else columns.block
+def _state(columns: Columns, name: Any, c: int) -> ColumnState:
+    own, counts, n_events, s = columns.own, None, 0, 0
+    profile, changed = own.profiles[c], own.watches.is_changed[c]
+    first_block = own.learn_until[c] if profile is not None and profile.n_events else columns.block
     for scale, size in enumerate(columns.sizes):  # the largest window of at most `_RECENT` events after the reference
         fits = (columns.block * BLOCK // max(size // 4, BLOCK)) * max(size // 4, BLOCK) - size >= first_block * BLOCK
         if size <= _RECENT and fits:
-            counts, n_events, s = columns.tally.last[scale, c], size, scale
+            counts, n_events, s = own.last[scale, c], size, scale
     if profile is None or not profile.n_events:
         return ColumnState(name, "" if profile is None else profile.kind, "learning", {}, {})
     reference = summary(profile, profile.counts, profile.n_events, counts)
     status = "monitored" if profile.is_compared else "dependent"
     kinds = tuple(kind for kind, is_changed in zip(_WATCHED, changed, strict=True) if is_changed)
-    begin = int(since[changed].min()) * BLOCK if kinds else None
+    begin = int(own.watches.since[c, changed].min()) * BLOCK if kinds else None
     if counts is None:
         return ColumnState(name, profile.kind, status, reference, {}, changed=kinds, since=begin)
     log_p = _log_p(profile, counts, s, n_events)
-    tested = np.isfinite(columns.tally.high[s, c, : pos.TOTAL])
+    tested = np.isfinite(own.high[s, c, : pos.TOTAL])
     least = float(log_p[tested].min(initial=0.0))
     recent = summary(profile, counts, n_events, profile.counts)
     before, after = _shares(profile, profile.counts, profile.n_events), _shares(profile, counts, n_events)

@@ -10,14 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features.rows import Floats
 from streamsvm.features.values import check_name, name_key
 from streamsvm.models.archive import decode_label, encode_label, whole
 from streamsvm.models.codec import State, nested, part_of
 from streamsvm.models.saved import Archived
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
 from streamsvm.monitor.bins import Texts
-from streamsvm.monitor.cells import Cells, Part, parts_of
+from streamsvm.monitor.cells import Cells, Part, join_parts, parts_of, rows_from
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.comparison import changed_relations, states
 from streamsvm.monitor.kernels import BLOCK
@@ -124,8 +123,7 @@ class FeatureMonitor(Archived):
         kind = SlidingColumns if reset == "sliding" else Columns
         self._columns = kind(n_reference // BLOCK * BLOCK, reset != "never", self.false_alarms * 1e-6, self.seed)
         self._rows: list[dict[Any, Any]] = []  # events of `update` that are not yet in a block
-        self._open: list[Part] = []  # other ones
-        self._n_open = 0
+        self._open: Part = {}, 0  # earlier ones
         self.n_columns_left_out = 0
         self.drift_detected = False
         self.alarms: list[FeatureAlarm] = []
@@ -147,7 +145,7 @@ class FeatureMonitor(Archived):
     @property
     def n_events(self) -> int:
         """Number of events so far."""
-        return self._columns.block * BLOCK + self._n_open + len(self._rows)
+        return self._columns.block * BLOCK + self._open[1] + len(self._rows)
 
     # Events -----------------------------------------------------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class FeatureMonitor(Archived):
             raise TypeError(f"an event is a dict of features, got {type(x).__name__}")
         self._rows.append(dict(x))
         self.drift_detected = False
-        if self._n_open + len(self._rows) == BLOCK:
+        if self._open[1] + len(self._rows) == BLOCK:
             self._close_rows()
             self._advance()
 
@@ -190,9 +188,8 @@ class FeatureMonitor(Archived):
         """
         self.drift_detected = False
         self._close_rows()
-        for columns, n in parts_of(X, self._is_wanted):
-            self._open.append((columns, n))
-            self._n_open += n
+        for part in parts_of(X, self._is_wanted):
+            self._open = join_parts(self._open, part)
             self._advance()
 
     def _is_wanted(self, name: Any) -> bool:
@@ -203,64 +200,49 @@ class FeatureMonitor(Archived):
     def _close_rows(self) -> None:
         rows, self._rows = self._rows, []
         for part in parts_of(rows, self._is_wanted) if rows else ():
-            self._open.append(part)
-            self._n_open += part[1]
+            self._open = join_parts(self._open, part)
 
     def _advance(self) -> None:
         """Take the whole blocks of open events."""
-        n = self._n_open // BLOCK * BLOCK
-        if not n:
-            return
-        parts, n_open = self._open, self._n_open
-        at = 0
-        while at < n:
-            at += self._take(parts, at, n, n_open)
-        self._open, self._n_open = [], n_open - n
-        if n < n_open:
-            names = dict.fromkeys(name for columns, _ in parts for name in columns)
-            rest = {name: _slice(parts, name, n, n_open) for name in names}
-            self._open = [(rest, n_open - n)]
+        columns, n = self._open
+        at, end = 0, n // BLOCK * BLOCK
+        while at < end:
+            at += self._take(columns, at, end)
+        if end:
+            self._open = rows_from(self._open, end) if end < n else ({}, 0)
 
-    def _take(self, parts: list[Part], at: int, n: int, n_open: int) -> int:
+    def _take(self, given: dict[Any, Cells], at: int, n: int) -> int:
         """Take blocks from `at` up to new columns or a memory limit; return their size."""
         if self.columns_given is not None and not len(self._columns):
             self._columns.add(self.columns_given)
-        new = self._new_columns(parts, n_open)
+        new = self._new_columns(given)
         begins = sorted({first // BLOCK * BLOCK for first in new.values() if first < n})
         due = sorted((name for name in new if new[name] // BLOCK * BLOCK <= at), key=lambda x: (new[x], name_key(x)))
         if due:
-            self._add(due, parts, at)
+            self._add(due)
         end = min([n, *(begin for begin in begins if begin > at)])
         most = max(BLOCK, _PART_CELLS // max(1, len(self._columns)) // BLOCK * BLOCK)
         end = min(end, at + most)
         numbers = np.full((len(self._columns), end - at), np.nan)
         texts: dict[int, Texts] = {}
         for name, c in self._columns.names.items():
-            cells = _slice(parts, name, at, end, numbers[c])
-            if cells.texts is not None:
-                texts[c] = cells.texts
+            if (cells := given.get(name)) is not None:
+                numbers[c] = cells.numbers[at:end]
+                if cells.texts is not None:
+                    texts[c] = cells.texts[at:end]
         self._raise(self._columns.take(numbers, texts))
         return end - at
 
-    def _new_columns(self, parts: list[Part], n_open: int) -> dict[Any, int]:
+    def _new_columns(self, given: dict[Any, Cells]) -> dict[Any, int]:
         """Return columns not monitored yet, with the position of their first value."""
-        known, found, start = self._columns.names, dict[Any, int](), 0
-        for columns, k in parts:
-            for name, cells in columns.items():
-                if name not in known and name not in found and self._is_wanted(name):
-                    has_value = cells.has_value
-                    if has_value.any():
-                        found[name] = start + int(has_value.argmax())
-            start += k
-        return found
+        names = [name for name in given if name not in self._columns.names and self._is_wanted(name)]
+        return {name: int(has.argmax()) for name in names if (has := given[name].has_value).any()}
 
-    def _add(self, names: list[Any], parts: list[Part], at: int) -> None:
+    def _add(self, names: list[Any]) -> None:
         for name in names:
             check_name(name)
         room = MOST_COLUMNS - len(self._columns)
         if self._wanted is None and len(names) > room:
-            n_values = {name: int(_slice(parts, name, at, at + BLOCK).has_value.sum()) for name in names}
-            names.sort(key=lambda name: -n_values[name])
             logger.warning(
                 "the monitor leaves out columns beyond the first %d: name those of interest with `columns`",
                 MOST_COLUMNS,
@@ -300,8 +282,6 @@ class FeatureMonitor(Archived):
     def state(self) -> State:
         """Return the state as a JSON header and arrays."""
         self._close_rows()
-        names = dict.fromkeys(name for part, _ in self._open for name in part)
-        opened = {name: _slice(self._open, name, 0, self._n_open) for name in names}
         given = self.columns_given
         header = {
             "class": type(self).__name__,
@@ -315,7 +295,7 @@ class FeatureMonitor(Archived):
             "n_columns_left_out": self.n_columns_left_out,
             "alarms": [alarm_state(alarm) for alarm in self.alarms],
         }
-        return nested({"state": columns_state(self._columns), "open": open_state((opened, self._n_open))}, header)
+        return nested({"state": columns_state(self._columns), "open": open_state(self._open)}, header)
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -323,30 +303,9 @@ class FeatureMonitor(Archived):
         parameters = {name: header[name] for name in ("reference", "reset", "false_alarms", "seed")}
         self = cls(columns=None if given is None else [decode_label(name) for name in given], **parameters)
         restore_columns(self._columns, part_of((header, arrays), "state"))
-        part = restored_open(part_of((header, arrays), "open"))
-        self._open, self._n_open = [part] if part[1] else [], part[1]
+        self._open = restored_open(part_of((header, arrays), "open"))
         self.alarms = [restored_alarm(one) for one in header["alarms"]]
         self.n_alarms = whole(header["n_alarms"], len(self.alarms))
         self.n_columns_left_out = whole(header["n_columns_left_out"])
         self.drift_detected = header["drift_detected"] is True
         return self
-
-
-def _slice(parts: list[Part], name: Any, start: int, end: int, out: Floats | None = None) -> Cells:
-    """Return the cells of a column from `start` to `end` of concatenated parts.
-
-    The numbers are written to `out` if it is given.
-    """
-    numbers = np.full(end - start, np.nan) if out is None else out
-    texts: Texts | None = None
-    at = 0
-    for columns, k in parts:
-        low, high = max(start, at), min(end, at + k)
-        if low < high and name in columns:
-            cells = columns[name]
-            numbers[low - start : high - start] = cells.numbers[low - at : high - at]
-            if cells.texts is not None:
-                texts = np.full(end - start, None, object) if texts is None else texts
-                texts[low - start : high - start] = cells.texts[low - at : high - at]
-        at += k
-    return Cells(numbers, texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,32 +12,25 @@ from numpy.typing import NDArray
 from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
 from streamsvm.models.codec import Saved, State, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
-from streamsvm.monitor.cells import Cells, Part, join_cells
+from streamsvm.monitor.cells import Cells, Part
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import ColumnProfile, RelationProfile
 from streamsvm.monitor.sliding import SlidingColumns
-
-_TABLES = ("tally", "watches", "relation_tally", "relation_watches")
+from streamsvm.monitor.window_counts import WindowCounts
 
 
 def columns_state(columns: Columns) -> State:
     """Return the state of columns."""
     header = {
         "names": [encode_label(name) for name in columns.names],
-        "profiles": [None if one is None else one.as_dict() for one in columns.profiles],
-        "relation_profiles": [None if one is None else one.as_dict() for one in columns.relation_profiles],
         "block": columns.block,
         "n_budgeted": columns.n_budgeted,
-        "first_from": [[c, at] for c, at in columns.first_from.items()],
     }
-    tables = {name: getattr(columns, name) for name in _TABLES}
-    parts: dict[str, State] = {
-        name: ({}, {own: getattr(table, own) for own in table.arrays}) for name, table in tables.items()
-    }
+    parts = {"own": _rows_state(columns.own), "related": _rows_state(columns.related)}
     if isinstance(columns, SlidingColumns) and columns.next is not None:
         parts["next"] = columns_state(columns.next)
-    parts["first"] = _cells_state({str(c): join_cells(kept) for c, kept in columns.first.items() if kept})
+    parts["first"] = _cells_state({str(c): cells for c, cells in columns.first.items()})
     found, arrays = nested(parts, header)
     return found, arrays | {"previous": columns.previous, "relations": columns.relations}
 
@@ -46,31 +39,37 @@ def restore_columns(columns: Columns, state: Saved) -> None:
     """Restore columns in a new object; the caller handles errors of damaged content."""
     header, arrays = state
     columns.add(decode_label(name) for name in header["names"])
-    columns.profiles = [None if one is None else ColumnProfile.from_dict(one, 0) for one in header["profiles"]]
-    for c, profile in enumerate(columns.profiles):
-        columns.bins.put(c, profile)
-    columns.add_relations(_like(arrays["relations"], columns.relations, (len(header["relation_profiles"]), 3)))
-    columns.relation_profiles = [
-        None if one is None else RelationProfile.from_dict(one) for one in header["relation_profiles"]
-    ]
-    if len(columns.profiles) != len(columns) or len(columns.relation_profiles) != len(columns.relations):
-        raise ArchiveError("columns and profiles differ in number")
+    columns.add_relations(_like(arrays["relations"], columns.relations, (len(arrays["relations"]), 3)))
     if columns.relations.size and not -1 <= columns.relations.min() <= columns.relations.max() < 2 * len(columns):
         raise ArchiveError("a relation of columns that do not exist")
-    for name in _TABLES:
-        table, own = getattr(columns, name), part_of(state, name)[1]
-        for key in table.arrays:
-            shape = (len(own[key]), 3) if key == "ended" else None
-            setattr(table, key, _like(own[key], getattr(table, key), shape))
+    _restore_rows(columns.own, part_of(state, "own"), lambda one: ColumnProfile.from_dict(one, 0))
+    _restore_rows(columns.related, part_of(state, "related"), RelationProfile.from_dict)
+    for c, profile in enumerate(columns.own.profiles):
+        columns.bins.put(c, profile)
     columns.previous = _like(arrays["previous"], columns.previous)
-    columns.tally.n_blocks = columns.relation_tally.n_blocks = whole(header["block"])
+    columns.own.n_blocks = columns.related.n_blocks = whole(header["block"])
     columns.n_budgeted = whole(header["n_budgeted"])
-    columns.first_from = {whole(c, 0, len(columns) - 1): whole(at) for c, at in header["first_from"]}
     first = _restored_cells(part_of(state, "first"))
-    columns.first = {c: [first[str(c)]] if str(c) in first else [] for c in columns.first_from}
+    columns.first = {whole(int(c), 0, len(columns) - 1): cells for c, cells in first.items()}
     if isinstance(columns, SlidingColumns) and "next" in header:
         columns.next = Columns(columns.n_blocks * BLOCK, False, columns.false_alarms, columns.seed)
         restore_columns(columns.next, part_of(state, "next"))
+
+
+def _rows_state(rows: WindowCounts) -> State:
+    arrays = {name: getattr(part, name) for part in (rows, rows.watches) for name in part.arrays}
+    return {"profiles": [None if one is None else one.as_dict() for one in rows.profiles]}, arrays
+
+
+def _restore_rows(rows: WindowCounts, state: State, of_dict: Callable[[Any], Any]) -> None:
+    header, arrays = state
+    for part in (rows, rows.watches):
+        for name in part.arrays:
+            shape = (len(arrays[name]), 3) if name == "ended" else None
+            setattr(part, name, _like(arrays[name], getattr(part, name), shape))
+    rows.profiles = [None if one is None else of_dict(one) for one in header["profiles"]]
+    if len(rows.profiles) != len(rows):
+        raise ArchiveError("rows and references differ in number")
 
 
 def open_state(part: Part) -> State:

@@ -55,24 +55,18 @@ class SlidingColumns(Columns):
     def _slide(self, new: Columns) -> None:
         """Use the new references of columns and relations that were learned since."""
         began = self.block - self.n_blocks
-        is_known = np.array([profile is not None and profile.n_events > 0 for profile in new.profiles], bool)
-        columns = np.flatnonzero(is_known & (self.tally.learn_from <= began)).tolist()
+        columns = [c for c in new.own.known(range(len(new))) if self.own.learn_from[c] <= began]
         if not columns:
             return
         if len(new.relations) > len(self.relations):
             self.add_relations(new.relations)
-        taken = np.isin(self.relations >> 1, [-1, *columns])
-        is_learned = np.array([profile is not None for profile in new.relation_profiles], bool)
-        is_whole = taken.all(axis=1) & is_learned & (self.relation_tally.learn_from <= began)
-        relations = np.flatnonzero(is_whole).tolist()
+        taken = np.isin(self.relations >> 1, [-1, *columns]).all(axis=1) & (self.related.learn_from <= began)
+        relations = [p for p in new.related.known(range(len(new.relations))) if taken[p]]
         for c in columns:
-            self.profiles[c] = profile = new.profiles[c]
-            self.bins.put(c, profile)
-        for p in relations:
-            self.relation_profiles[p] = new.relation_profiles[p]
-        self.tally.copy_rows(new.tally, columns)
-        self.relation_tally.copy_rows(new.relation_tally, relations)
-        self._forget_relations(np.flatnonzero(np.isin(self.relations >> 1, columns).any(axis=1) & ~is_whole))
+            self.bins.put(c, new.own.profiles[c])
+        self.own.copy_rows(new.own, columns)
+        self.related.copy_rows(new.related, relations)
+        self.related.forget([p for p in self._relations_of(columns) if p not in relations])
         self._begin_relations()
         if new.log_levels != self.log_levels:
             self._set_limits(range(len(self)), range(len(self.relations)))
@@ -83,7 +77,7 @@ class SlidingColumns(Columns):
         The bounds of false alarms remain.
         """
         new = Columns(self.n_blocks * BLOCK, False, self.false_alarms, self.seed)
-        new.tally.n_blocks = new.relation_tally.n_blocks = self.block
+        new.own.n_blocks = self.block
         new.add(self.names)
         new.add_relations(self.relations)
         new.previous, new.n_budgeted = self.previous.copy(), self.n_budgeted

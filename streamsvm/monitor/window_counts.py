@@ -1,4 +1,4 @@
-"""Counts of events in windows of several sizes, and the limits of tests.
+"""Counts of events in windows, with their references, tests and changes.
 
 Every row of a tally has counts per block of `BLOCK` events. A window of scale s covers the last 4^s blocks; it moves by
 a quarter of its size.
@@ -7,7 +7,7 @@ a quarter of its size.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats
+from streamsvm.monitor.alarms import Watches
 from streamsvm.monitor.design_effects import design_effects
 from streamsvm.monitor.kernels import BLOCK, RATIO
 from streamsvm.monitor.two_sample_tests import Counts, critical_counts
@@ -78,7 +79,7 @@ class ClosingWindows(NamedTuple):
 
 
 class WindowCounts:
-    """Windows over rows of counts.
+    """Rows of counts in windows, which learn references and are compared with them.
 
     Parameters
     ----------
@@ -86,14 +87,22 @@ class WindowCounts:
         Sizes of windows in events.
     groups
         Group of each count; the counts of a group have one design effect per scale.
+    n_ways
+        Number of ways in which a row may deviate from its reference.
 
     Attributes
     ----------
     learn_from, learn_until
         Blocks between which a row learns its reference.
+    profiles
+        Reference of each row, None while it is unknown.
+    watches
+        Changes of the rows.
     """
 
-    def __init__(self, sizes: Sequence[int], groups: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], groups: Sequence[int], n_ways: int) -> None:
+        self.profiles: list[Any] = []
+        self.watches = Watches(n_ways)
         self.sizes, self.groups = list(sizes), np.array(groups)
         width, n = len(groups), len(sizes)
         self.learn_from, self.learn_until, self.n_blocks = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
@@ -116,8 +125,22 @@ class WindowCounts:
             pad = [(0, 0)] * array.ndim
             pad[axis] = (0, k)
             setattr(self, name, np.pad(array, pad))
-        self.learn_from[-k:] = self.learn_until[-k:] = _NEVER
-        self.accept_all(slice(len(self) - k, None))
+        self.profiles += [None] * k
+        self.watches.add(k)
+        self.forget(range(len(self) - k, len(self)))
+
+    def forget(self, rows: Sequence[int]) -> None:
+        """Forget references and changes of rows, until `begin` or `use`."""
+        self.learn_from[rows] = self.learn_until[rows] = _NEVER
+        self.accept_all(rows)
+        self.watches.clear(rows)
+        for row in rows:
+            self.profiles[row] = None
+
+    def use(self, profiles: Sequence[Any]) -> None:
+        """Use known references of all rows from the current block on."""
+        self.profiles = list(profiles)
+        self.learn_from[:] = self.learn_until[:] = self.n_blocks
 
     def accept_all(self, rows: Any) -> None:
         """Remove the limits of rows."""
@@ -130,11 +153,13 @@ class WindowCounts:
         self.accept_all(rows)
 
     def copy_rows(self, other: WindowCounts, rows: Sequence[int]) -> None:
-        """Copy rows of another tally of as many rows and blocks."""
+        """Copy counts and references from another tally of as many rows and blocks."""
         for name in self.arrays:
             array = getattr(self, name)
             at = rows if array.ndim == 1 else (slice(None), rows)
             array[at] = getattr(other, name)[at]
+        for row in rows:
+            self.profiles[row] = other.profiles[row]
 
     def next_boundary(self) -> int:
         """Return the next block at which a row begins or ends to learn."""
@@ -207,20 +232,23 @@ class WindowCounts:
 
     # Tests ------------------------------------------------------------------------------------------------------------
 
-    def set_limits(self, rows: Sequence[int], references: Sequence[Any], log_levels: Sequence[float]) -> None:
-        """Set the accepted counts of rows for their references.
+    def known(self, rows: Iterable[int]) -> dict[int, Any]:
+        """Return the complete references among those of some rows."""
+        return {row: one for row in rows if (one := self.profiles[row]) is not None and one.n_events}
+
+    def set_limits(self, known: Mapping[int, Any], log_levels: Sequence[float]) -> None:
+        """Set the accepted counts of rows.
 
         Parameters
         ----------
-        rows
-            The rows.
-        references
-            Their profiles.
+        known
+            References to compare with, by row.
         log_levels
             Logarithm of the level of a one-sided test, by scale.
         """
-        if not rows:
+        if not known:
             return
+        rows, references = list(known), list(known.values())
         n = np.array([[float(one.n_events)] for one in references])
         counts = np.clip(np.stack([one.counts for one in references]), 0.0, n)
         design = np.stack([one.design for one in references])[:, :, self.groups]
