@@ -318,8 +318,8 @@ def test_polytopes_predict_like_their_learner(scaling):
 
 
 def test_polytopes_are_finite_and_of_shapes_that_go_together():
-    for shapes in (((2, 3, 1), (2, 3)), ((2, 3, 2), (3, 2)), ((1, 3, 2), (1, 3))):
-        with raises(ValueError, named=shapes[0]):
+    for wrong, shapes in ((0, ((2, 3, 1), (2, 3))), (1, ((2, 3, 2), (3, 2))), (0, ((1, 3, 2), (1, 3)))):
+        with raises(ValueError, named=shapes[wrong]):
             Polytopes(["x", "y"], *map(np.zeros, shapes), scaler())
     for face, bias in ((NAN, 0.0), (0.0, math.inf)):
         with raises(ValueError, named="finite"):

@@ -75,6 +75,19 @@ class SavedModel(Archived, Model):
         return cls(classes=decode_labels(header["classes"]), scaler=scaler, **own)  # type: ignore[call-arg]
 
 
+def _check_arrays(model: Any, **shapes: tuple[int, ...]) -> None:
+    """Raise ValueError for an array of another shape, or with values that are not finite."""
+    for name, shape in shapes.items():
+        values = getattr(model, name)
+        if values.shape != shape:
+            raise ValueError(
+                f"`{name}` has shape {values.shape}, not {shape}: there are {len(model.classes)} classes, and the "
+                f"scaler has {len(model.scaler.names)} columns"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError(f"`{name}` must be finite")
+
+
 @dataclass(slots=True)
 class Polytopes(Model):
     """Piecewise linear model with one polytope per class.
@@ -105,14 +118,8 @@ class Polytopes(Model):
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        c, k, d = self.faces.shape
-        if len(self.classes) != c or self.biases.shape != (c, k) or len(self.scaler.names) != d:
-            raise ValueError(
-                f"faces of shape {self.faces.shape} need {c} classes, biases of shape {(c, k)} and {d} columns; got "
-                f"{len(self.classes)}, {self.biases.shape} and {len(self.scaler.names)}"
-            )
-        if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
-            raise ValueError("faces and biases must be finite")
+        c, (_, k, _) = len(self.classes), self.faces.shape
+        _check_arrays(self, faces=(c, k, len(self.scaler.names)), biases=(c, k))
         if not 0.0 < self.inverse_temperature < np.inf:
             raise ParameterError("inverse_temperature", f"must be a positive number, got {self.inverse_temperature}")
         if not 0.0 <= self.noise < 1.0:
@@ -183,17 +190,8 @@ class KernelExpansion(SavedModel):
     scaler: Scaler
 
     def __post_init__(self) -> None:
-        c, (n, d) = len(self.classes), self.vectors.shape
-        if self.coefs.shape != (c, n) or self.biases.shape != (c,) or self.relevance.shape != (d,):
-            raise ValueError(
-                f"{n} vectors of {d} columns and {c} classes need coefs of shape {(c, n)}, biases of shape {(c,)} and "
-                f"relevance of shape {(d,)}; got {self.coefs.shape}, {self.biases.shape} and {self.relevance.shape}"
-            )
-        if len(self.scaler.names) != d:
-            raise ValueError(f"vectors of {d} columns, but the scaler has {len(self.scaler.names)}")
-        for values in (self.vectors, self.coefs, self.biases, self.relevance):
-            if not np.isfinite(values).all():
-                raise ValueError("vectors, coefs, biases and relevance must be finite")
+        c, n, d = len(self.classes), len(self.vectors), len(self.scaler.names)
+        _check_arrays(self, vectors=(n, d), coefs=(c, n), biases=(c,), relevance=(d,))
         if not 0.0 < self.gamma < math.inf or (self.relevance < 0.0).any():
             raise ParameterError("gamma", f"must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
 
@@ -262,14 +260,8 @@ class LinearModel(SavedModel):
     scaler: Scaler
 
     def __post_init__(self) -> None:
-        c, d = self.coef.shape
-        if len(self.classes) != c or self.intercept.shape != (c,) or len(self.scaler.names) != d:
-            raise ValueError(
-                f"coef of shape {self.coef.shape} needs {c} classes, intercept of shape {(c,)} and {d} columns; got "
-                f"{len(self.classes)}, {self.intercept.shape} and {len(self.scaler.names)}"
-            )
-        if not (np.isfinite(self.coef).all() and np.isfinite(self.intercept).all()):
-            raise ValueError("coef and intercept must be finite")
+        c = len(self.classes)
+        _check_arrays(self, coef=(c, len(self.scaler.names)), intercept=(c,))
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)

@@ -19,7 +19,6 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -235,38 +234,28 @@ def write_index(folder: Path, index: Contents, extra: Mapping[str, Any]) -> None
     write_archive(folder / INDEX_FILE, header | dict(extra), index.arrays)
 
 
-def read_index(folder: Path) -> Contents:
-    """Read and validate `index.svm`.
+def read_index(folder: Path) -> tuple[Contents, FileBlocks]:
+    """Read and validate `index.svm`, and open the file of rows.
 
     Raises
     ------
     ArchiveError
-        If the file is damaged, is not an index, or has a newer version.
+        If a file is damaged, is not of an index, or has a newer version.
     """
     header, arrays = read_archive(folder / INDEX_FILE)
     if header.get("class") != "MetricForest":
         raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
-    with refusing_damage(folder):
+    try:
         index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
         _check_ranges(index)
         _check_blocks(index.arrays, index.n_columns)
-    return index
-
-
-@contextmanager
-def refusing_damage(folder: Path) -> Iterator[None]:
-    """Convert errors that corrupt content raises to ArchiveError."""
-    try:
-        yield
+        blocks = FileBlocks(folder / ROWS_FILE, arrays, index.n_columns, index_type_of(index.n_columns))
     except CORRUPT_ERRORS as error:
         raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
-
-
-def check_size(folder: Path, size: int) -> None:
-    """Raise ArchiveError if the file of rows does not have the expected size."""
-    found = (folder / ROWS_FILE).stat().st_size
+    found, size = blocks.path.stat().st_size, index.rows_bytes
     if found != size:
-        raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
+        raise ArchiveError(f"{blocks.path} has {found} bytes where {size} were written: build the index anew")
+    return index, blocks
 
 
 def _check_ranges(index: Contents) -> None:

@@ -14,17 +14,7 @@ from numpy.typing import NDArray
 
 import connectors
 from streamsvm.batch.matrix import Floats, Ints, Matrix, Rows, as_matrix
-from streamsvm.batch.metric_forest.blocks import (
-    READ_BYTES,
-    ROWS_FILE,
-    Contents,
-    FileBlocks,
-    check_size,
-    floats,
-    index_type_of,
-    read_index,
-    refusing_damage,
-)
+from streamsvm.batch.metric_forest.blocks import READ_BYTES, Contents, FileBlocks, floats, read_index
 from streamsvm.batch.metric_forest.building import build, complete_rows
 from streamsvm.parameters import ParameterError
 
@@ -228,12 +218,8 @@ class MetricForest(Rows):
         ArchiveError, FileNotFoundError
             If the folder is damaged, not an index, of a newer version, or does not exist.
         """
-        path = Path(path)
-        index = read_index(path)
-        with refusing_damage(path):
-            blocks = FileBlocks(path / ROWS_FILE, index.arrays, index.n_columns, index_type_of(index.n_columns))
-            forest = cls(blocks, index)
-            forest.memory = memory
-            blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
-        check_size(path, index.rows_bytes)
+        index, blocks = read_index(Path(path))
+        blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
+        forest = cls(blocks, index)
+        forest.memory = memory
         return forest
