@@ -65,9 +65,8 @@ class Progress:
 
 
 class Solution(NamedTuple):
-    """Result of a solver: fitted attributes by name, and a warning, if any."""
+    """Result of a solver beside the fitted attributes, with a warning, if any."""
 
-    attributes: dict[str, Any]
     objective: float
     certificate: float
     n_iter: int
@@ -86,7 +85,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
-        """Solve for rows X with labels classes_[codes].
+        """Solve for rows X with labels classes_[codes], and set fitted attributes.
 
         `weights` include the class weights and sum to about 1.
         """
@@ -121,7 +120,11 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, codes, weights = self._prepare(X, y, sample_weight)
         with threads_for(self._largest_product(X.shape[0], X.shape[1], scipy.sparse.issparse(X))):
             solution = self._solve(X, codes, weights, progress)
-        return self._take_over(solution, progress)
+        self.objective_, self.certificate_, self.n_iter_, warning = solution
+        self.history_ = progress.history
+        if warning:
+            warnings.warn(warning, ConvergenceWarning, stacklevel=2)
+        return self
 
     def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
         """Estimate the multiplications of the largest BLAS call.
@@ -130,18 +133,6 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         it.
         """
         return min(d, LARGEST_SYSTEM) ** 3 / 3.0 if is_sparse else float(n) * d * min(d, LARGEST_SYSTEM)
-
-    def _take_over(self, solution: Solution, progress: Progress) -> Self:
-        """Set the fitted attributes, and warn if the solver did not converge."""
-        for name, value in solution.attributes.items():
-            setattr(self, name, value)
-        self.objective_ = solution.objective
-        self.certificate_ = solution.certificate
-        self.n_iter_ = solution.n_iter
-        self.history_ = progress.history
-        if solution.warning:
-            warnings.warn(solution.warning, ConvergenceWarning, stacklevel=3)
-        return self
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Validate the input; returns rows, label codes and weights, and sets `classes_`."""
@@ -337,9 +328,9 @@ class LinearClassifier(BatchClassifier):
         """Return the code of the positive class of each one-vs-rest problem."""
         return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
 
-    def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: Progress, **more: Any) -> Solution:
-        """Collect the hyperplanes, and warn if a relative gap exceeds `tol`."""
-        attributes = {"coef_": np.array([one.w for one in found]), "intercept_": np.array([one.b for one in found])}
+    def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: Progress) -> Solution:
+        """Set the hyperplanes, and warn if a relative gap exceeds `tol`."""
+        self.coef_, self.intercept_ = np.array([one.w for one in found]), np.array([one.b for one in found])
         worst, name, warning = max(one.gap / max(one.objective, 1e-300) for one in found), type(self).__name__, ""
         if worst > self.tol:
             warning = (
@@ -348,8 +339,7 @@ class LinearClassifier(BatchClassifier):
                 else f"{name} stopped after {n_iter} iterations with a relative duality gap of {worst:.1e}, "
                 f"above tol={self.tol:g}: raise max_iter={self.max_iter} or tol, or scale X"
             )
-        objective, gap = sum(one.objective for one in found), sum(one.gap for one in found)
-        return Solution(attributes | more, objective, gap, n_iter, warning)
+        return Solution(sum(one.objective for one in found), sum(one.gap for one in found), n_iter, warning)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
         """Return the coefficients and intercepts of `init`; None for zeros."""

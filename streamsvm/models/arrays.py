@@ -76,7 +76,7 @@ class SavedModel(Archived, Model):
 
 
 def _check_arrays(model: Any, **shapes: tuple[int, ...]) -> None:
-    """Raise ValueError for an array of another shape, or with values that are not finite."""
+    """Refuse arrays of other shapes, and values that are not finite."""
     for name, shape in shapes.items():
         values = getattr(model, name)
         if values.shape != shape:

@@ -233,11 +233,9 @@ class IndexedBCD(LinearClassifier):
             if not progress.is_stopped:
                 points[k] = self._solve_one(rows, problem, w, report, memory)
         found = [Hyperplane(p.w[:-1], p.w[-1], p.objective, p.gap) for p in points]
-        counts = {
-            "n_support_": np.array([p.n_support for p in points]),
-            "n_outliers_": np.array([p.n_out for p in points]),
-        }
-        return self._linear_solution(found, n_iter, progress, **counts)
+        self.n_support_ = np.array([p.n_support for p in points])
+        self.n_outliers_ = np.array([p.n_out for p in points])
+        return self._linear_solution(found, n_iter, progress)
 
     def _solve_one(self, rows: Rows, problem: BinaryProblem, w: Floats | None, report: OnRound, memory: float) -> Point:
         rng = generator(self.random_state)

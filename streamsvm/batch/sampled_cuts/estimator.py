@@ -183,7 +183,7 @@ class SampledCuts(BatchClassifier):
         self.support_, self.dual_coef_ = result.indices, np.ascontiguousarray(result.coefs.T)
         self.vectors_ = self.kernel_.prepare(X[result.indices])
         self.objective_error_ = result.error
-        return Solution({}, result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
+        return Solution(result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
 
     def _algorithm(self, n: int) -> type[Rounds | WholeProblem]:
         """Return the algorithm for n rows."""
