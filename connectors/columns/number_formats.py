@@ -24,8 +24,9 @@ _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
 _PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
-# A number with an affix such as a unit. Letters before the number make it an identifier.
-_BESIDE = re.compile(r"([^\w+.,-]*)[+-]*(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
+_CODES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD"
+# A number with an affix such as a unit. Letters before the number make it an identifier, except currencies.
+_BESIDE = re.compile(rf"((?:{_CODES})?" r"[^\w+.,-]*)[+-]*(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
 _MOST_BESIDE = 4
 
 

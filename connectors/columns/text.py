@@ -333,7 +333,8 @@ class TextColumns:
     def _find_headers(self, cells: Mapping[str, Cells | NDArray[Any]], bad: Bad) -> None:
         """Reject rows that repeat the header, as in concatenated files.
 
-        Such a row has a text in a numeric column, or the name of the label column as its label.
+        Such a row has a text in a numeric column, or the name of the label column as its label. A header with the same
+        names in another order causes a warning, because the rows after it are read by the first header.
         """
         if any(isinstance(column, np.ndarray) for column in cells.values()):
             return
@@ -344,6 +345,10 @@ class TextColumns:
         for i in suspects:
             if all(column[i].strip() in (name, _unnamed(name)) for name, column in cells.items()):
                 bad[i] = "the row repeats the header"
+            elif len(cells) > 1 and sorted(column[i].strip() for column in cells.values()) == sorted(cells):
+                bad[i] = "the row is a header with the columns in another order"
+                what = "a header with the columns in another order is rejected, and the rows after it are read in the"
+                self.numbers.notices.say(f"{what} order of the first header: write each table to a file of its own")
 
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())
@@ -379,11 +384,13 @@ class TextColumns:
     def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
         found: Bad = {}
         column = self.numbers.read(name, cells, found)
-        turn = None if name in self._roles.types else self._first_mixed_row(name, found, len(cells))
+        strays = (i for i in found if cells[i].strip() != name)
+        turn = None if name in self._roles.types else self._first_mixed_row(name, strays, len(cells))
         for i, reason in found.items():
             if turn is None or i < turn:
                 bad.setdefault(i, reason)
-                self.numbers.count_text(name, cells[i])
+                if cells[i].strip() != name:  # a row that repeats the header has its own reason
+                    self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
         form = (

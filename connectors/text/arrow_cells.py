@@ -116,7 +116,7 @@ def _options(
 def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:
     """Join lines with newlines; None if they contain marks or invalid UTF-8."""
     block = b"".join(lines)
-    if any(mark in block for mark in marks) or block.startswith(codecs.BOM_UTF8):
+    if any(mark in block for mark in marks) or codecs.BOM_UTF8 in block:
         return None
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")

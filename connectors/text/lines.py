@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import codecs
 import hashlib
 import io
 import itertools
@@ -81,16 +82,20 @@ class LineReader:
         del self._lines[:n]
 
     def decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
-        """Decode lines; return texts without newlines, and errors by line number."""
+        """Decode lines; return texts without newlines, and errors by line number.
+
+        Byte order marks at their starts are removed; concatenated files have several.
+        """
         bad: dict[int, str] = {}
+        data = b"".join(lines)
         try:
-            texts = b"".join(lines).decode().removesuffix("\n").split("\n")
+            texts = data.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError:
             texts = []
         if self.long or len(texts) != len(lines):
             texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
-        if texts and not self.line:
-            texts[0] = texts[0].removeprefix("\ufeff")
+        if codecs.BOM_UTF8 in data:
+            texts = [text.removeprefix("\ufeff") for text in texts]
         return texts, bad
 
     def _decode_one(self, line: bytes, i: int, bad: dict[int, str]) -> str:

@@ -239,6 +239,37 @@ def test_byte_order_mark_crlf_delimiter_and_encoding(tmp_path):
     assert labels(url, label="y", encoding="latin-1") == ["é"]
 
 
+def concatenated(tmp_path, header, mark, n_first):
+    lines = [f"{i % 7}.5,{'uv'[i % 2]},{'pq'[i % 3 > 0]}" for i in range(20_000)]
+    text = "\n".join(["\ufeffa,b,y", *lines[:n_first], *header, mark + lines[n_first], *lines[n_first + 1 :]])
+    return read(write(tmp_path / "a.csv", text), label="y")
+
+
+@pytest.mark.parametrize("n_first", [20, 15_000])
+def test_byte_order_marks_of_concatenated_files_are_removed(tmp_path, n_first):
+    seen, rejected = concatenated(tmp_path, [], "\ufeff", n_first)
+    assert {event[0]["b"] for event in seen} == {"u", "v"}
+    assert (len(seen), rejected) == (20_000, [])
+    seen, rejected = concatenated(tmp_path, ["\ufeffa,b,y"], "", n_first)
+    assert [reason for _, reason, *_ in rejected] == ["the row repeats the header"]
+    assert len(seen) == 20_000
+
+
+def test_a_header_with_the_columns_in_another_order_is_reported(tmp_path, caplog):
+    _, rejected = concatenated(tmp_path, ["b,a,y"], "", 15_000)
+    assert any("header with the columns in another order" in reason for _, reason, *_ in rejected)
+    assert "write each table to a file of its own" in caplog.text
+
+
+def test_repeated_headers_are_no_texts_in_a_column_of_numbers(tmp_path, caplog):
+    text = "\n".join("a,y\n" + "\n".join(f"{i / 9},{i % 2}" for i in range(12)) for _ in range(300))
+    seen, rejected = read(write(tmp_path / "a.csv", text), label="y")
+    assert (len(seen), len(rejected)) == (3600, 299)
+    assert all(isinstance(event[0]["a"], float) for event in seen)
+    assert "not numbers" not in caplog.text
+    assert "categories" not in caplog.text
+
+
 def test_no_header_with_or_without_names(tmp_path):
     url = write(tmp_path / "a.csv", "1,2\n3,4\n")
     assert read(url, header="no", names="a,b", label="b")[0][1][:2] == ({"a": 3.0}, 4)
