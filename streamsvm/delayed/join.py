@@ -16,7 +16,7 @@ from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
-from streamsvm.delayed.rows import OWN, Packed, in_order, stacked
+from streamsvm.delayed.rows import OWN, Packed, PaddedKeys, in_order, stacked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
 from streamsvm.delayed.store import Store
@@ -27,6 +27,7 @@ from streamsvm.features.values import encoding_error
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
 _NO_TIMES = np.zeros(0, np.int64)
+_NO_KEYS = PaddedKeys.of([])
 _NO_EVENTS = Events([], [], _NO_TIMES, np.zeros((0, 2), np.int64))
 _LABEL = np.zeros(1, np.bool_)
 _LEAVING = (TIMEOUT, kernels.DROPPED)
@@ -174,7 +175,7 @@ class Join:
             n_entries = store.table.n_entries[()]
             needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and self._decides)
         if needs_batch:
-            self._run(_NO_EVENTS, store.pack([], 0), [], [key], _LABEL, store.table.journal)
+            self._run(_NO_EVENTS, store.pack([], 0), _NO_KEYS, [key], _LABEL, store.table.journal)
         elif n_entries > 1:
             self._free(store.table.journal)
         elif kind == IN_TIME and not store.relearns:
@@ -223,7 +224,7 @@ class Join:
             record = store.records(slot)
             about = (int(record[name]) for name in ("layout", "start", "n_row", "n_key", "n_words"))
             if not self._learn_stored(self.on_timeout, slot, *about):
-                self._run(_NO_EVENTS, store.pack([], 0), [], [], _LABEL[:0], journal[i:].copy())
+                self._run(_NO_EVENTS, store.pack([], 0), _NO_KEYS, [], _LABEL[:0], journal[i:].copy())
                 break
         self._free(journal)
         return len(journal) > 0
@@ -238,12 +239,12 @@ class Join:
     def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Matches]:
         """Process events and labels in order; return predictions and matches."""
         n, m, store = len(events), len(late), self.store
-        keys, is_event = list(map(_encoded, events.keys)), np.zeros(n + m, np.bool_)
+        keys, is_event = PaddedKeys.of(events.keys), np.zeros(n + m, np.bool_)
         is_event[late.places_of_events(n)] = True
         rows = store.pack(events.features, n)
         digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
         numbers, sizes = np.full(n + m, NO_LABEL), np.zeros(n + m, np.int64)
-        digests[is_event], digests[~is_event] = store.digests(keys), store.digests(list(map(_encoded, late_keys)))
+        digests[is_event], digests[~is_event] = store.digests(keys), store.digests(PaddedKeys.of(late_keys))
         times[is_event], times[~is_event] = events.times, late.times
         numbers[~is_event], sizes[is_event] = store.labels.of(late.labels), store.sizes(rows, keys)
         journal = store.run(digests, times, numbers, sizes)
@@ -255,7 +256,7 @@ class Join:
         self,
         events: Events,
         rows: Packed,
-        keys: Sequence[bytes],
+        keys: PaddedKeys,
         late_keys: Sequence[str],
         is_event: NDArray[np.bool_],
         journal: Ints,
@@ -274,7 +275,7 @@ class Join:
         kept, stored, weights, decided = self._decide(timeline, probas, [values[i] for i in timeline.labels.tolist()])
         joined = self._matches(timeline, values, stored, weights)
         if self.with_keys:
-            joined.keys = self._keys(timeline, keys, late_keys, is_event)
+            joined.keys = self._keys(timeline, events.keys, late_keys, is_event)
         which = new[store.holds(timeline.slots[new])]
         memories = given.memories[: len(events)].view(np.float64)
         store.add(timeline.slots[which], which, rows, keys, np.column_stack([kept, memories]))
@@ -355,17 +356,14 @@ class Join:
         )
 
     def _keys(
-        self, timeline: Timeline, keys: Sequence[bytes], late_keys: Sequence[str], is_event: NDArray[np.bool_]
+        self, timeline: Timeline, keys: Sequence[str], late_keys: Sequence[str], is_event: NDArray[np.bool_]
     ) -> list[str]:
         """Return the keys of the matches."""
         n, n_before, old = len(keys), np.cumsum(is_event), self.store.keys(timeline.old)
         places = zip(
             timeline.position[timeline.matches].tolist(), timeline.source[timeline.matches].tolist(), strict=True
         )
-        return [
-            late_keys[at - n_before[at]] if i < 0 else keys[i].decode("utf-8", "surrogatepass") if i < n else old[i - n]
-            for at, i in places
-        ]
+        return [late_keys[at - n_before[at]] if i < 0 else keys[i] if i < n else old[i - n] for at, i in places]
 
     def _free(self, journal: Ints) -> None:
         """Free the rows of events that are no longer pending."""

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from connectors.columns.strings import StringColumn
 from connectors.events import Features, SparseRows, picked, rows_of
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
@@ -54,6 +55,37 @@ def gather(words: NDArray[Any], starts: Ints, lengths: Ints) -> NDArray[Any]:
     """
     ends = np.cumsum(lengths)
     return words[np.repeat(starts - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)]
+
+
+class PaddedKeys(NamedTuple):
+    """Keys in UTF-8, each filled up with zeros to whole words.
+
+    Parameters
+    ----------
+    words
+        Words of all keys, concatenated.
+    sizes, lengths
+        Number of bytes and of words of each key.
+
+    Examples
+    --------
+    >>> keys = PaddedKeys.of(["a", "", "bcdefghij"])
+    >>> keys.words.tobytes(), keys.sizes.tolist(), keys.lengths.tolist()
+    (b'a\\x00\\x00\\x00\\x00\\x00\\x00\\x00bcdefghij\\x00\\x00\\x00\\x00\\x00\\x00\\x00', [1, 0, 9], [1, 0, 2])
+    """
+
+    words: Ints
+    sizes: Ints
+    lengths: Ints
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> PaddedKeys:
+        """Convert texts. Lone surrogates are kept."""
+        column = StringColumn.of(texts)
+        sizes, lengths = column.lengths, -(-column.lengths // 8)
+        data, before = np.zeros(8 * int(lengths.sum()), np.uint8), 8 * lengths - sizes  # zeros after each key
+        data[np.arange(len(column.data)) + np.repeat(np.cumsum(before) - before, sizes)] = column.data
+        return cls(data.view(np.int64), sizes, lengths)
 
 
 def padded(data: bytes, fill: bytes = b"\0") -> bytes:

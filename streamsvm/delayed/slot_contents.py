@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import rows_of
-from streamsvm.delayed.rows import OBJECT, Layouts, Packed, padded
+from streamsvm.delayed.rows import OBJECT, Layouts, Packed, PaddedKeys, gather
 from streamsvm.delayed.segments import Segments
 from streamsvm.delayed.slots import SlotTable
 from streamsvm.features.rows import Floats, Ints
@@ -54,9 +53,9 @@ class SlotContents:
         row: dict[Any, Any] = self._objects[slot] if layout == OBJECT else self.layouts.unpack_one(layout, words)
         return row
 
-    def sizes(self, rows: Packed, keys: Sequence[bytes]) -> Ints:
+    def sizes(self, rows: Packed, keys: PaddedKeys) -> Ints:
         """Return the counted bytes of events."""
-        n_words = rows.lengths + np.array([-(-len(key) // 8) for key in keys], np.int64)
+        n_words = rows.lengths + keys.lengths
         return int(self.table.state.event_bytes) + int(self.table.state.word_bytes) * n_words
 
     def records(self, slots: Any) -> Any:
@@ -83,7 +82,7 @@ class SlotContents:
             own = zip(slots.tolist(), which.tolist(), strict=True)
             self._objects.update((slot, dict(rows.objects[i])) for slot, i in own)
 
-    def add(self, slots: Ints, which: Ints, rows: Packed, keys: Sequence[bytes], numbers: Floats) -> None:
+    def add(self, slots: Ints, which: Ints, rows: Packed, keys: PaddedKeys, numbers: Floats) -> None:
         """Store rows, keys and numbers of pending events of a batch.
 
         Parameters
@@ -97,17 +96,18 @@ class SlotContents:
         """
         if not len(slots):
             return
-        own, n_row, k = [padded(keys[i]) for i in which.tolist()], rows.lengths[which], numbers.shape[1]
-        words, values, ends = rows.words.tobytes(), numbers.tobytes(), np.cumsum(rows.lengths)[which]
-        spans = zip(own, which.tolist(), (8 * (ends - n_row)).tolist(), (8 * ends).tolist(), strict=True)
-        stored = [part for key, i, a, b in spans for part in (words[a:b], key, values[8 * k * i : 8 * k * (i + 1)])]
-        n_words, data = n_row + k + [len(key) // 8 for key in own], self.segments.open_at(int(slots[0]))
-        found = {"layout": rows.layouts[which], "n_row": n_row, "n_words": n_words}
-        found["n_key"] = [len(keys[i]) for i in which.tolist()]
-        found["start"] = len(data) // 8 + np.cumsum(n_words) - n_words
+        parts = [(rows.words, rows.lengths), (keys.words, keys.lengths)]
+        parts.append((numbers.reshape(-1), np.full(len(numbers), numbers.shape[1])))
+        lengths = np.column_stack([each for _, each in parts])
+        first = np.cumsum([0, *(len(words) for words, _ in parts[:-1])])
+        starts = (first + np.cumsum(lengths, axis=0) - lengths)[which]
+        words = np.concatenate([words.view(np.int64) for words, _ in parts])
+        n_words, data = lengths[which].sum(axis=1), self.segments.open_at(int(slots[0]))
+        found = {"layout": rows.layouts[which], "n_row": rows.lengths[which], "n_words": n_words}
+        found |= {"n_key": keys.sizes[which], "start": len(data) // 8 + np.cumsum(n_words) - n_words}
         for name, column in found.items():
             self.table.records[name][self.table.at(slots)] = column
-        data += b"".join(stored)
+        data += gather(words, starts.reshape(-1), lengths[which].reshape(-1)).tobytes()
 
     def part(self, slots: Ints, name: str, width: int = 0) -> tuple[NDArray[Any], Ints]:
         """Return one stored part of ascending slots, concatenated, and word counts.

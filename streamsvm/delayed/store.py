@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.digests import ENTRY_POINTS
-from streamsvm.delayed.rows import OBJECT, padded
+from streamsvm.delayed.rows import OBJECT, PaddedKeys, padded
 from streamsvm.delayed.segments import Segment
 from streamsvm.delayed.slot_contents import SlotContents
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
@@ -167,10 +167,10 @@ class Store(SlotContents):
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
-    def digests(self, keys: Sequence[bytes]) -> NDArray[np.uint64]:
+    def digests(self, keys: PaddedKeys) -> NDArray[np.uint64]:
         """Return 128-bit digests of keys that differ between stores, shape (n, 2)."""
-        words, found = np.frombuffer(b"".join(map(padded, keys)), np.int64), np.empty((len(keys), 2), np.uint64)
-        ENTRY_POINTS["digest_keys"](self.table.state, words, np.array(list(map(len, keys)), np.int64), found)
+        found = np.empty((len(keys.sizes), 2), np.uint64)
+        ENTRY_POINTS["digest_keys"](self.table.state, keys.words, keys.sizes, found)
         return found
 
     def run(self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints) -> Ints:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.columns.strings import StringColumn
 from streamsvm import CPMClassifier
 from streamsvm.delayed import segments
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.rows import PaddedKeys
 from streamsvm.delayed.store import Store
 from streamsvm.models.archive import write_archive
 from tests.delayed.test_join import SLOT_BYTES, Echo, run
@@ -68,7 +70,9 @@ def test_digests_of_keys_are_siphash(tmp_path: Path) -> None:
     """
     store, (header, arrays) = Store(), Store().state(tmp_path)
     store.restore(header | {"secret_of_digests": bytes(range(16)).hex()}, arrays, tmp_path)
-    keys = [b"", b"\0", b"abcdefgh", b"hello world, 17 b", bytes(range(200))]
+    given = [b"", b"\0", b"abcdefgh", b"hello world, 17 b", bytes(range(200))]
+    column = StringColumn(np.frombuffer(b"".join(given), np.uint8), np.cumsum([0, *map(len, given)]))
+    keys = PaddedKeys.of(column)
     assert [digest.tobytes().hex() for digest in store.digests(keys)] == [
         "a3817f04ba25a8e66df67214c7550293",
         "da87c1d86b99af44347659119b22fc45",
