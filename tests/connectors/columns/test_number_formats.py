@@ -201,7 +201,7 @@ def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_
 
 @pytest.mark.parametrize(
     ("form", "example"),
-    [("{} kg", "0 kg"), ("{}.5-", "0.5-"), ('="{}"', '="0"')],
+    [("{} kg", "0 kg"), ("EUR {}", "EUR 0"), ("{}.5-", "0.5-"), ('="{}"', '="0"')],
 )
 def test_numbers_with_other_text_are_reported_once(tmp_path, caplog, form, example):
     cells = [form.format(i % 12) for i in range(60)]
