@@ -103,9 +103,9 @@ def drawn(browser: Any, panel: str) -> int:
 
 
 @contextmanager
-def phone(browser: Any) -> Iterator[None]:
-    """A screen 390 pixels wide."""
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+def phone(browser: Any, width: int = 390) -> Iterator[None]:
+    """A narrow screen, whose width is in pixels."""
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         wait_for(lambda: browser.execute_script("return charts.accuracy.plot.width < 390"), "a narrow chart")
@@ -308,6 +308,16 @@ def test_long_names_are_whole(page):
     assert after_message(page, named, cut) == []
     with phone(page):
         assert after_message(page, named, cut) == []
+
+
+def test_words_of_the_latest_events_are_whole_on_a_phone(page):
+    named = "s.latest = s.latest.map(event => ({...event, prediction: 'standing_still', label: 'not_standing'}));"
+    lines = """[...document.querySelectorAll("#latest tbody td:nth-child(2n)")].map(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return range.getClientRects().length; })"""
+    with phone(page, 360):
+        assert set(after_message(page, named, lines)) == {1}
 
 
 def test_the_reasons_of_an_event_are_returned(page):
