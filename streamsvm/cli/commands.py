@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from streamsvm.run.config import RunConfig
 from streamsvm.run.converters import Span
-from streamsvm.run.options import STREAM_OPTIONS, Settings
+from streamsvm.run.options import STREAM_OPTIONS, Settings, option
 
 _DONE = "0 done; 1 failed; 2 invalid settings, no data were read"
 _REJECTED = "3 done, but more than half of the events were rejected"
@@ -133,8 +133,8 @@ class KeyOptions(Settings):
         A key without events for this long in event time, such as 90d, starts over. After twice that, it is removed.
     """
 
-    field: str | None = None
-    consumer_group: str | None = None
+    field: str | None = option(common=True)
+    consumer_group: str | None = option(common=True)
     repartition: bool = False
     prior_model: str | None = None
     key_ttl: Span | None = None

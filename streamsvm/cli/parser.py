@@ -8,13 +8,14 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, NoReturn
 
 from connectors.errors import without_secrets
 from connectors.options import split_names
 from streamsvm.cli.commands import COMMANDS, EXIT_CODES
 from streamsvm.run.config import RunConfig, check_given_once, new_name, read_settings
-from streamsvm.run.options import COMMON, FLAGS, REPEATED, option_of
+from streamsvm.run.options import REPEATED, SETTINGS, option_of
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
 _SHORT = {"out": "-o", "quiet": "-q", "config": "-c"}
@@ -104,7 +105,7 @@ def _unrecognized(arguments: list[str], options: Any) -> str:
     settings = options.takes if issubclass(options, RunConfig) else ()
     if name.startswith("--") and (new := new_name(name[2:], settings)) is not None:
         return f"{name} is now {new}"
-    near = difflib.get_close_matches(name, sorted(map(option_of, options.takes & FLAGS)), 1, cutoff=0.75)
+    near = difflib.get_close_matches(name, sorted(map(option_of, options.takes - SETTINGS)), 1, cutoff=0.75)
     names = [each.partition("=")[0] for each in arguments if each.startswith("-")] or arguments
     return f"unrecognized arguments: {' '.join(names)}{f': did you mean {near[0]}?' if near else ''}"
 
@@ -137,18 +138,18 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
     """Add the options that a class declares, and its settings for the help."""
     title, description, sections = _described(base)
     helps = _parameters(sections) | _parameters(_described(options)[2])
-    kinds = options.kinds()
+    kinds, commons = options.kinds(), {each.name for each in fields(options) if each.metadata.get("common")}
     group = parser.add_argument_group(title, (description or None) if everything else None)
     settings = parser.add_argument_group(f"{title}: --set NAME=VALUE")
     for name in names:
         metavar, text = helps.get(name, (None, ""))
         given: dict[str, Any] = {"help": text, "metavar": metavar}
-        place = common if base is options or name in COMMON else group
+        place = common if base is options or name in commons else group
         if place is group and not everything:
             given["help"] = argparse.SUPPRESS
         if name in ("source", "place"):
             place.add_argument(name, nargs="*" if name == "source" else None, **given)
-        elif name not in FLAGS and base is not options:
+        elif name in SETTINGS and base is not options:
             value = "true|false" if kinds[name] == "bool" else metavar
             if everything:
                 settings.add_argument(name, **given | {"metavar": f"{name.replace('_', '-')}={value}"})

@@ -34,6 +34,19 @@ from streamsvm.run.converters import (
 )
 
 
+def option(*, common: bool = False, **default: Any) -> Any:
+    """Declare an option of the command line; other fields are settings (``--set``, TOML).
+
+    Parameters
+    ----------
+    common
+        Whether the short help shows it.
+    default
+        `default` or `default_factory` of the field; None without one.
+    """
+    return field(**(default or {"default": None}), metadata={"common": common})
+
+
 class Settings:
     """Options of a command. Values are converted to the types of the fields."""
 
@@ -121,13 +134,13 @@ class StreamOptions(Settings):
         The features of a list in JSON, Avro or Parquet: length, mean, min, max, first, last (default length).
     """
 
-    source: Sources | None = None
-    label: str | None = None
-    types: Kinds | None = None
-    ignore: Names | None = None
-    time: str | None = None
-    at_end: AtEnd | None = None
-    max_events: int | None = None
+    source: Sources | None = option(common=True)
+    label: str | None = option(common=True)
+    types: Kinds | None = option()
+    ignore: Names | None = option()
+    time: str | None = option()
+    at_end: AtEnd | None = option()
+    max_events: int | None = option()
     broker_timeout: Seconds | None = None
     key: str | None = None
     missing: Names | None = None
@@ -184,12 +197,12 @@ class LateOptions(Settings):
         Store waiting events in temporary files in this directory; about 125 bytes per event stay in memory.
     """
 
-    label_source: Sources | None = None
-    join: str | None = None
-    label_timeout: Span | None = None
+    label_source: Sources | None = option()
+    join: str | None = option()
+    label_timeout: Span | None = option()
     timeout_label: Any = None
-    label_output: str | None = None
-    query_output: str | None = None
+    label_output: str | None = option()
+    query_output: str | None = option()
     label_budget: Share | None = None
     relearn_corrections: bool = False
     max_pending: int = 1_000_000
@@ -221,10 +234,10 @@ class ModelOptions(Settings):
         since:7d; or adaptive:N, which drift shortens (default adaptive:50000).
     """
 
-    model: Any = None
-    params: Params = field(default_factory=dict)
-    save: str | None = None
-    refit: Refit | None = None
+    model: Any = option(common=True)
+    params: Params = option(default_factory=dict, common=True)
+    save: str | None = option(common=True)
+    refit: Refit | None = option()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -267,8 +280,8 @@ class ResultOptions(Settings):
         Replace existing files that are not the results of an earlier run.
     """
 
-    out: str | None = None
-    dead_letter: str | None = None
+    out: str | None = option(common=True)
+    dead_letter: str | None = option()
     proba: bool = False
     coverage: Part | None = None
     coverage_by_class: bool = False
@@ -301,8 +314,8 @@ class MonitorOptions(Settings):
         slow changes are accepted. With a profile, N is its number of events.
     """
 
-    alerts: str | None = None
-    reference: Reference | None = None
+    alerts: str | None = option()
+    reference: Reference | None = option()
     false_alarms: Rate | None = None
     reset_reference: ResetReference | None = None
 
@@ -324,9 +337,9 @@ class CheckpointOptions(Settings):
         Start over and discard the checkpoint.
     """
 
-    checkpoint: str | None = None
-    checkpoint_every: Pace | None = None
-    reset: bool = False
+    checkpoint: str | None = option(common=True)
+    checkpoint_every: Pace | None = option()
+    reset: bool = option(default=False)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -357,42 +370,31 @@ class ReportOptions(Settings):
         parameters. The command line takes precedence.
     """
 
-    quiet: bool = False
-    summary: str | None = None
-    plot: str | None = None
-    page: str | None = None
+    quiet: bool = option(default=False, common=True)
+    summary: str | None = option()
+    plot: str | None = option(common=True)
+    page: str | None = option(common=True)
     page_token_file: str | None = None
     metrics_port: str | None = None
     window: int = 1000
     log_every: Seconds = 5.0
-    config: str | None = None
+    config: str | None = option(common=True)
 
 
-FLAGS = frozenset(
-    (
-        *("source", "label", "types", "ignore", "time", "at_end", "max_events"),
-        *("label_source", "join", "label_timeout", "label_output", "query_output", "alerts", "reference"),
-        *("model", "params", "save", "refit", "out", "dead_letter", "checkpoint", "checkpoint_every", "reset"),
-        *("quiet", "summary", "plot", "page", "config"),
-        *("field", "consumer_group", "repartition", "prior_model", "key_ttl", "jobs", "all", "place"),
-    )
-)
-"""Fields that are command-line options; others are settings (``--set``, TOML)."""
-COMMON = frozenset(
-    (
-        *("source", "label", "model", "params", "out", "save", "checkpoint", "page", "plot", "config", "quiet"),
-        *("field", "consumer_group"),
-    )
-)
-"""Options in the short help."""
 REPEATED = ("Names", "Kinds", "Params")
 """Types of options that may be repeated."""
 STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name not in ("source", "max_events"))
 """Options of a stream that its URL may also contain."""
+_GROUPS: tuple[Any, ...] = (
+    *(StreamOptions, LateOptions, ModelOptions, ResultOptions),
+    *(MonitorOptions, CheckpointOptions, ReportOptions),
+)
+SETTINGS = frozenset(each.name for group in _GROUPS for each in fields(group) if not each.metadata)
+"""Fields that are settings (``--set``, TOML) and no options of the command line."""
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
 
 
 def option_of(name: str) -> str:
     """Return the option or setting of a field on the command line."""
     special = {"source": "SOURCE", "place": "DIR|URL", "params": "--param"}
-    return special.get(name) or f"{'--' if name in FLAGS else '--set '}{name.replace('_', '-')}"
+    return special.get(name) or f"{'--set ' if name in SETTINGS else '--'}{name.replace('_', '-')}"
