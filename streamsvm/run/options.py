@@ -35,7 +35,7 @@ from streamsvm.run.converters import (
 
 
 def option(*, common: bool = False, **default: Any) -> Any:
-    """Declare an option of the command line; other fields are settings (``--set``, TOML).
+    """Declare an option of the command line; other fields are settings.
 
     Parameters
     ----------
