@@ -273,6 +273,33 @@ class Batch:
         return replace(self._picked(keep), rejected=rejected, late=late)
 
 
+@dataclass(slots=True)
+class Events:
+    """Events as converted by a format.
+
+    Parameters
+    ----------
+    features, labels, keys, times
+        See `Batch`.
+    bad
+        Reasons for rejection, by row.
+    skipped
+        Rows that are not events, such as deletes.
+    """
+
+    features: Features
+    labels: Sequence[Any]
+    keys: Sequence[Any] | None = None
+    times: Sequence[int] | NDArray[np.int64] | None = None
+    bad: dict[int, str] = field(default_factory=dict)
+    skipped: Collection[int] = ()
+
+    def batch(self, origins: Origins, position: Position, **others: Any) -> Batch:
+        """Return a batch, which lacks rejected and skipped rows."""
+        batch = Batch(self.features, self.labels, origins, position, keys=self.keys, times=self.times, **others)
+        return batch.without(self.bad, self.skipped)
+
+
 def picked(features: Features, rows: Rows) -> Features:
     """Select rows of features.
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from connectors.addresses import printable
-from connectors.arrow.columns import ArrowColumns, import_arrow
-from connectors.arrow.nested import ArrowFlattening
+from connectors.arrow.columns import ArrowColumns, ArrowFlattening, import_arrow
 from connectors.columns.roles import Roles
 from connectors.columns.typed import SAMPLE, RowSource
 from connectors.errors import ConnectorError

@@ -6,7 +6,7 @@ import copy
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from connectors.columns.roles import Roles
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.columns.times import Times
 from connectors.errors import ConnectorError
-from connectors.events import Batch, Features, Origins, Position, Table
+from connectors.events import Events, Table
 from connectors.notices import Notice
 
 _PER_NUMBER = 9
@@ -33,33 +33,6 @@ def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.ob
     column = np.empty(len(cells), dtype=object)
     column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
-
-
-@dataclass(slots=True)
-class Events:
-    """Events as converted by a format.
-
-    Parameters
-    ----------
-    features, labels, keys, times
-        See `Batch`.
-    bad
-        Reasons for rejection, by row.
-    skipped
-        Rows that are not events, such as deletes.
-    """
-
-    features: Features
-    labels: Sequence[Any]
-    keys: Sequence[Any] | None = None
-    times: Sequence[int] | NDArray[np.int64] | None = None
-    bad: Bad = field(default_factory=dict)
-    skipped: Collection[int] = ()
-
-    def batch(self, origins: Origins, position: Position, **others: Any) -> Batch:
-        """Return a batch, which lacks rejected and skipped rows."""
-        batch = Batch(self.features, self.labels, origins, position, keys=self.keys, times=self.times, **others)
-        return batch.without(self.bad, self.skipped)
 
 
 @dataclass(frozen=True, slots=True)

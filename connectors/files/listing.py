@@ -170,7 +170,7 @@ def _listed_remote(root: str) -> list[ListedFile]:
 
         with contextlib.closing(open_remote(root)) as file:
             return [ListedFile(root, printable(root), file.size or 1, 0.0, root, root)]
-    from connectors.remote.store import list_files
+    from connectors.remote.files import list_files
 
     found = [ListedFile(path, printable(path), size, time, path, root) for path, size, time in list_files(root)]
     first = root.count("/") if root.endswith("/") else -1  # of a glob, only the last name counts

@@ -13,9 +13,9 @@ from connectors.columns.cells import Bad
 from connectors.columns.envelopes import TOMBSTONES
 from connectors.columns.roles import Roles
 from connectors.columns.strings import LazyStrings
-from connectors.columns.text import Events, Header, TextColumns
+from connectors.columns.text import Header, TextColumns
 from connectors.errors import OptionError
-from connectors.events import Batch, Origins, Position
+from connectors.events import Batch, Events, Origins, Position
 from connectors.options import Options
 from connectors.text.csv import Dialect
 from connectors.text.json import JsonColumns

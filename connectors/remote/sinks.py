@@ -18,8 +18,7 @@ from connectors.options import Options
 from connectors.outputs.files import TextSink
 from connectors.outputs.results import LineWriter, are_results, names_in
 from connectors.registry import SinkSettings
-from connectors.remote.files import WEB
-from connectors.remote.store import Place
+from connectors.remote.files import WEB, Place
 
 
 def check_options(url: str, options: Options) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from connectors.arrow.columns import ArrowColumns
-from connectors.arrow.nested import ArrowFlattening
+from connectors.arrow.columns import ArrowColumns, ArrowFlattening
 from connectors.columns.roles import Roles
 from connectors.columns.typed import TypedColumns
 from connectors.errors import ConnectorError, UnreachableError

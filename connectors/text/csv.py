@@ -14,8 +14,9 @@ from typing import Any
 
 from connectors.columns.cells import is_number
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events, Header, TextColumns
+from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError, OptionError
+from connectors.events import Events
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import CsvLines

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events, Header, TextColumns
+from connectors.columns.text import Header, TextColumns
+from connectors.events import Events
 from connectors.options import Options
 
 SAMPLE = 1000

@@ -11,9 +11,9 @@ import numpy as np
 
 from connectors.columns.cells import MISSING, Bad, Labels, is_number, number_of, shown
 from connectors.columns.roles import Roles
-from connectors.columns.text import Events, Header, TextColumns
+from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
-from connectors.events import SparseRows
+from connectors.events import Events, SparseRows
 from connectors.options import Options
 from connectors.text.formats import Records, TextFormat, line_records
 from connectors.text.source import TextSource

@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 
 from connectors.addresses import printable
 from connectors.columns.strings import LazyStrings
-from connectors.columns.text import Events
 from connectors.errors import ConnectorError
-from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Events, Origins, Position, Rejected
 from connectors.options import Options
 from connectors.streams import PrefetchSource
 from connectors.text.bytestreams import ByteStream

@@ -59,7 +59,7 @@ def numbers(source: Any) -> list[float]:
 
 
 def test_events_of_s3_and_their_changes(s3, monkeypatch):
-    monkeypatch.setattr("connectors.remote.store.StoreFile.block", 4096)
+    monkeypatch.setattr("connectors.remote.files.StoreFile.block", 4096)
     s3.pipe_file("data/a.csv", DATA)
     source = open_source("s3://data/a.csv?batch_size=500")
     batches = iter(source)
