@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.addresses import printable
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Position, Results
 
@@ -345,6 +346,8 @@ class PrefetchSource(Source):
         """
         self._discard_prefetched()
         self._reading = None
+        self._close_files()
+        self.name = printable(path)
         self._open_next(path)
 
     def _open_next(self, path: str) -> None:

@@ -57,6 +57,13 @@ class ArrowRows(RowSource):
         self._batch_size = self._columns.most_events(self._wanted)
 
     @abstractmethod
+    def _open(self, data: Any, before: ArrowColumns | None) -> None:
+        """Open data, with the decisions about the columns of those before."""
+
+    def _open_next(self, path: str) -> None:
+        self._open(path, self._columns)
+
+    @abstractmethod
     def _parts_from(self, row: int) -> Iterator[Any]:
         """Iterate over record batches from a row on; the first may be empty."""
 
@@ -258,11 +265,6 @@ class ParquetSource(ArrowRows):
         self._take_schema(self._file.schema_arrow, before)
         self._total, self._row = self._file.metadata.num_rows, 0
 
-    def _open_next(self, path: str) -> None:
-        self._close_files()
-        self.name = printable(path)
-        self._open(path, self._columns)
-
     def _opened(self, path: str) -> Any:
         """Open a file and keep dictionary-encoded texts as dictionaries.
 
@@ -313,7 +315,6 @@ class ArrowFileSource(ArrowSource):
     unit = "file"
 
     def _opened(self, data: str) -> Any:
-        self.name = printable(data)
         try:
             with _bytes_of(data) as file:
                 self._identity = file.read(4096) + (getattr(file.raw, "version", None) or "").encode()
@@ -333,9 +334,6 @@ class ArrowFileSource(ArrowSource):
             batch = self._data.get_batch(i)
             batch.validate(full=True)  # damaged offsets would end the process
             yield batch
-
-    def _open_next(self, path: str) -> None:
-        self._open(path, self._columns)
 
 
 def _bytes_of(path: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,6 +16,9 @@ from connectors.options import Options
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of time, as the number of units per second."""
+ROLES = ("label", "key", "time", "ignore", "types")
+NEEDED = ("label", "key", "time")
+"""Roles without which no event can be read."""
 MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each of them is inspected."""
 
@@ -62,12 +65,7 @@ class Roles:
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
 
-    @property
-    def needed(self) -> Roles:
-        """Roles without which no event can be read: label, key and time."""
-        return Roles(self.label, self.key, self.time)
-
-    def check(self, source: str, columns: Iterable[str]) -> None:
+    def check(self, source: str, columns: Iterable[str], checked: Sequence[str] = ROLES) -> None:
         """Raise ConnectorError for roles of unknown columns, or for too many columns."""
         known = list(columns)
         if len(known) > MOST_COLUMNS:
@@ -78,7 +76,7 @@ class Roles:
         roles = [("label", self.label), ("key", self.key), ("time", self.time)]
         roles += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
         for role, name in roles:
-            if name is not None and name not in known:
+            if role in checked and name is not None and name not in known:
                 hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
                 what = f"no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
                 raise ConnectorError(f"{source}: {what}", "no column", option=role, column=name)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns.cells import Bad, Labels
-from connectors.columns.roles import Roles
+from connectors.columns.roles import NEEDED, ROLES, Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.columns.time_texts import time_features
 from connectors.errors import ConnectorError
@@ -53,7 +53,7 @@ class TypedColumns(TextColumns):
         left_out: Sequence[str] = (),
         before: TypedColumns | None = None,
     ) -> None:
-        (roles if before is None else roles.needed).check(source, names)
+        roles.check(source, names, ROLES if before is None else NEEDED)
         features = roles.features(names)
         index = [name for name in left_out if name in features and name not in roles.types]
         header = Header([name for name in features if name not in index])

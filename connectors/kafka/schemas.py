@@ -155,13 +155,10 @@ class SchemaRegistry:
 
     def _get(self, path: str) -> Any:
         """Get JSON from the first registry that responds."""
-        for url in self._urls:
-            try:
+        for url in self._urls[:-1]:
+            with contextlib.suppress(UnreachableError):
                 return self._get_from(url, path)
-            except UnreachableError:
-                if url == self._urls[-1]:
-                    raise
-        raise AssertionError("there is at least one URL")
+        return self._get_from(self._urls[-1], path)
 
     def _get_from(self, url: str, path: str) -> Any:
         request = urllib.request.Request(url + path, headers=self._headers)

@@ -69,7 +69,7 @@ class ArffFormat(TextFormat):
         if not attributes:
             raise ConnectorError(f"{self._source}: the ARFF header declares no attributes")
         roles = self._roles
-        if self._is_first:
+        if self.is_first:
             roles.label = next(reversed(attributes)) if self._label_is_last else roles.label
             roles.check(self._source, attributes)
         for name, kind in attributes.items():

@@ -191,7 +191,7 @@ class CsvFormat(TextFormat):
         first = first or self._names
         self._check_comments(lines)
         if not self._has_header:
-            if not self._is_first and len(first) != self._width:
+            if not self.is_first and len(first) != self._width:
                 what = f"has {len(first)} fields, but the files before have {self._width}"
                 raise ConnectorError(f"{self._source}: {what}", "columns differ")
             self._check_delimiter(first)

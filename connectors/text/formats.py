@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.columns.roles import Roles
+from connectors.columns.roles import NEEDED, ROLES, Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.events import Events
 from connectors.options import Options
@@ -55,6 +55,8 @@ class TextFormat(ABC):
         Converts the records to events. CSV and ARFF know them after the header.
     is_apart
         Whether reading mostly runs without the GIL.
+    is_first
+        Whether no other file was read before.
     """
 
     columns: TextColumns
@@ -62,7 +64,7 @@ class TextFormat(ABC):
     _roles: Roles
 
     def __init__(self, options: Options) -> None:
-        self._source, self._is_first = options.name, True  # no other file was read before
+        self._source, self.is_first = options.name, True
 
     def next_file(self, source: str) -> None:
         """Prepare for a later file with the same options, keeping what was inferred.
@@ -72,15 +74,14 @@ class TextFormat(ABC):
         source
             Name of the file, for messages.
         """
-        self._source, self._is_first = source, False
+        self._source, self.is_first = source, False
 
     def _take_header(self, header: Header, *, are_typed: bool = False) -> None:
         """Use the columns of a header; only the first file needs columns of all roles."""
-        if self._is_first:
-            self._roles.check(self._source, header.names)
+        self._roles.check(self._source, header.names, ROLES if self.is_first else NEEDED)
+        if self.is_first:
             self.columns = TextColumns(header, self._roles, are_typed=are_typed)
         else:
-            self._roles.needed.check(self._source, header.names)
             self.columns = self.columns.renamed(self._source, header)
 
     @abstractmethod

@@ -214,7 +214,7 @@ class JsonColumns(TextColumns):
             message = f"{source}: each of the first {len(rows):,} events is rejected, the first because {bad[0]}"
             raise ConnectorError(message, "nested")
         names = dict.fromkeys(name for row in rows for name in row)
-        Roles(None, self._roles.key, self._roles.time).check(source, names)
+        self._roles.check(source, names, ("key", "time"))
         if not self._late_label:
             self._check_label(names, len(rows))
         self._check_others(names, len(rows))
@@ -261,7 +261,7 @@ class JsonColumns(TextColumns):
         """
         try:
             names_so_far = [*names, *self.nested.met]
-            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names_so_far)
+            self._roles.check(self._source, names_so_far, ("ignore", "types"))
         except ConnectorError as error:
             if n < SAMPLE and not is_live:
                 raise
@@ -284,7 +284,7 @@ class JsonColumns(TextColumns):
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:
-            Roles(self._roles.label).check(self._source, names)
+            self._roles.check(self._source, names, ("label",))
         except ConnectorError as error:
             where = f"in the first {n:,} events; if it comes later, add ?late_label=yes to the source"
             raise ConnectorError(f"{error} ({where})", **vars(error)) from None

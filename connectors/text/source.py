@@ -42,8 +42,6 @@ class TextSource(PrefetchSource):
         Whether the events may be the elements of one JSON array.
     """
 
-    _is_first = True  # no other file was read before
-
     def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
         super().__init__()
         self.name = "standard input" if path == "-" else printable(path)
@@ -70,10 +68,7 @@ class TextSource(PrefetchSource):
             raise
 
     def _open_next(self, path: str) -> None:
-        self._close_files()
-        self.name = printable(path)
         self._format.next_file(self.name)
-        self._is_first = False
         self._open(path)
 
     def _begin(self, least: int) -> bool:
@@ -102,7 +97,7 @@ class TextSource(PrefetchSource):
         self._begun = True
         reader.consume(size)
         self._start = reader.position
-        if not self._is_first and self._format.columns.is_settled:
+        if not self._format.is_first and self._format.columns.is_settled:
             self._sampled = True
         elif not self._stream.live:
             texts, bad = reader.decode(reader.peek(SAMPLE))
