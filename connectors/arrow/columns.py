@@ -1,4 +1,4 @@
-"""Conversion of Arrow record batches to events, with structs and lists as flat columns (pyarrow)."""
+"""Conversion of Arrow record batches, also nested ones, to events (pyarrow)."""
 
 from __future__ import annotations
 
