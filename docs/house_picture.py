@@ -94,10 +94,11 @@ def imported(room: str) -> frozenset[str]:
 
 
 def walked(node: ast.AST) -> Iterator[ast.AST]:
-    """All of a module but what type checkers alone look at."""
+    """All statements of a module but those that type checkers alone look at."""
     yield node
     for child in ast.iter_child_nodes(node):
-        if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
+        is_for_types = isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"
+        if not is_for_types and not isinstance(child, ast.expr):
             yield from walked(child)
 
 
