@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -107,6 +108,30 @@ def killed(*arguments: Any, cwd: Path, when: Callable[[], bool]) -> bool:
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         return process.wait() == -signal.SIGKILL
+
+
+def killed_and_resumed(
+    folder: Path, arguments: Callable[[int], Iterable[Any]], is_due: Callable[[Path], bool] = Path.exists
+) -> tuple[Path, Path]:
+    """Run a command in `plain`, and in `broken` with two kills; return these directories.
+
+    `arguments` returns those with an interval of checkpoints. A kill comes when a share of `out.csv` is written and the
+    directory `is_due`.
+    """
+    plain, broken = folder / "plain", folder / "broken"
+    for place in (plain, broken):
+        place.mkdir()
+    ran_here(*arguments(1_000_000), cwd=plain, check=True)
+    full, dice = (plain / "out.csv").stat().st_size, random.Random(1)
+    for share in (dice.uniform(0.02, 0.4), dice.uniform(0.5, 0.9)):
+        # A resumed run first truncates the file. Wait for that, so that the kill comes during new events.
+        def when(size: float = share * full) -> bool:
+            return has_size(broken / "out.csv", size) and is_due(broken)
+
+        is_killed = killed(*arguments(dice.randint(50, 150)), cwd=broken, when=when)
+        assert is_killed, "the process was too quick to be killed"
+    ran_here(*arguments(5000), cwd=broken, check=True)
+    return plain, broken
 
 
 def has_size(path: Path, size: float) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
 from tests.commands import completed, ran_here
-from tests.run.conftest import has_size, killed, table, write_joined
+from tests.run.conftest import killed_and_resumed, table, write_joined
 
 N, STEP_MS = 2_000, 10
 
@@ -225,19 +224,8 @@ def test_killed_and_resumed(tmp_path):
     write(tmp_path, delays=delays, lost=0.1, sites=3)
     with (tmp_path / "labels.csv").open("a") as file:
         file.writelines(f"k{i},{N * STEP_MS},up\n" for i in range(N - 300, N, 3))
-    plain, broken = tmp_path / "plain", tmp_path / "broken"
-    plain.mkdir()
-    broken.mkdir()
-    ran_here(*arguments(tmp_path, 1_000_000), cwd=plain, check=True)
-    whole = results(plain)
-    dice = random.Random(0)
-    kills = 0
-    for share in sorted(dice.uniform(0.02, 0.9) for _ in range(3)):
-        size, asked = share * len(whole["out.csv"]), arguments(tmp_path, dice.randint(100, 600))
-        kills += killed(*asked, cwd=broken, when=lambda size=size: has_size(broken / "out.csv", size))
-    assert kills >= 2, "the process was too quick to be killed"
-    ran_here(*arguments(tmp_path, 5000), cwd=broken, check=True)
-    assert results(broken) == whole
+    whole, resumed = map(results, killed_and_resumed(tmp_path, lambda every: arguments(tmp_path, every)))
+    assert resumed == whole
 
 
 def test_errors_mention_pending_events_on_disk(tmp_path):
