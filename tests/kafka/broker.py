@@ -52,6 +52,7 @@ log.retention.ms=-1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 broker.session.timeout.ms=6000
 broker.heartbeat.interval.ms=400
+metadata.max.idle.interval.ms=0
 """
 
 

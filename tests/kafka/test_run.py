@@ -85,8 +85,8 @@ def marked(broker: str, source: str, out: str) -> int:
     return 0
 
 
-def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
-    """Return the results of a run, without names and clock times."""
+def results(folder: Path, broker: str, out: str, dead: str, n: int | None = None) -> dict[str, Any]:
+    """Return the results of a run, of n events if given, without names and clock times."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("out", "rejected_to"):
         summary.pop(name)
@@ -96,6 +96,8 @@ def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
         places = [(row["partition"], row["offset"]) for row in found]
         assert len(places) == len(set(places)), f"{len(places) - len(set(places))} of {len(places)} came twice"
         kept["out" if topic == out else "dead"] = dict(zip(places, found, strict=True))
+    assert n in (None, len(kept["out"]) + len(kept["dead"]))
+    assert summary["events"] == len(kept["out"])
     return kept
 
 
@@ -120,10 +122,9 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     found = [[json.loads(record.value) for record in read(broker, alert)] for alert in alerts]
     assert found[0] == found[1]
     assert {alarm["column"] for alarm in found[0]} >= {"c"}
-    whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
+    whole, resumed = results(plain, broker, outs[0], deads[0], N), results(broken, broker, outs[1], deads[1], N)
     for kept, folder in ((whole, plain), (resumed, broken)):
         kept["model"] = timeless(folder / "model")
-    assert len(whole["out"]) + len(whole["dead"]) == N
     assert sum("too large" in letter["reason"] for letter in whole["dead"].values()) == len(range(9, N, 397))
     assert whole["summary"]["rejected"] == len(whole["dead"])
     assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
@@ -168,8 +169,7 @@ def test_a_suspended_run_ends_and_its_successor_continues(broker, topic, tmp_pat
             new.until(lambda: marked(broker, source, out) >= n)
             new.send_signal(signal.SIGTERM)
             assert new.wait() == 143, new.log
-    kept = results(second, broker, out, dead)
-    assert len(kept["out"]) + len(kept["dead"]) == n
+    results(second, broker, out, dead, n)
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +219,7 @@ def test_a_broker_that_dies_and_restarts(outage):
     run.send_signal(signal.SIGTERM)
     assert run.wait() == 143, run.log
     assert "Traceback" not in run.log
-    kept = results(outage.folders["waits"], address, "waits-out", "waits-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
-    assert kept["summary"]["events"] == len(kept["out"])
+    results(outage.folders["waits"], address, "waits-out", "waits-dead", N)
 
 
 def test_sigterm_while_the_broker_is_away(outage):
@@ -230,9 +228,7 @@ def test_sigterm_while_the_broker_is_away(outage):
     assert code == 143 or "no broker responded, and the run was stopped" in log
     assert "Traceback" not in log
     ran(*outage.given["asked"], "--at-end", "stop", cwd=outage.folders["asked"])
-    kept = results(outage.folders["asked"], outage.broker.address, "asked-out", "asked-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
-    assert kept["summary"]["events"] == len(kept["out"])
+    kept = results(outage.folders["asked"], outage.broker.address, "asked-out", "asked-dead", N)
     assert kept["process"]["resumed_at"] > 0
 
 
@@ -265,18 +261,15 @@ def test_sigterm_while_the_broker_stands_still(mortal, tmp_path):
     for name, run in runs.items():
         assert "Traceback" not in run.log
         topics = [f"still-{each}" for each in topics_of(name)]
-        n = 500 if name == "reads" else 3000
         ran(*arguments(mortal.address, *topics, "--at-end", "stop"), cwd=tmp_path / name)
-        kept = results(tmp_path / name, mortal.address, *topics[1:])
-        assert len(kept["out"]) + len(kept["dead"]) == n
+        results(tmp_path / name, mortal.address, *topics[1:], 500 if name == "reads" else 3000)
 
 
 def test_brokers_that_are_unavailable_beyond_the_timeout(outage):
     assert outage.codes["patient"] == 75, outage.runs["patient"].log
     assert "Traceback" not in outage.runs["patient"].log
     ran(*outage.given["patient"], "--at-end", "stop", cwd=outage.folders["patient"])
-    kept = results(outage.folders["patient"], outage.broker.address, "patient-out", "patient-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
+    results(outage.folders["patient"], outage.broker.address, "patient-out", "patient-dead", N)
 
 
 def test_a_run_killed_before_its_first_checkpoint_resumes(broker, topic, tmp_path):
@@ -286,9 +279,7 @@ def test_a_run_killed_before_its_first_checkpoint_resumes(broker, topic, tmp_pat
     with Run(*asked, cwd=tmp_path) as run:
         run.until(lambda: marked(broker, source, out) == 500)
     ran(*asked, "--at-end", "stop", cwd=tmp_path)
-    kept = results(tmp_path, broker, out, dead)
-    assert len(kept["out"]) + len(kept["dead"]) == 500
-    assert kept["summary"]["events"] == len(kept["out"])
+    results(tmp_path, broker, out, dead, 500)
 
 
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
@@ -296,12 +287,12 @@ def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
     fill(broker, source, stream(500))
     asked = arguments(broker, source, out, dead, "--at-end", "stop")
     ran(*asked, cwd=tmp_path)
-    whole = results(tmp_path, broker, out, dead)
+    whole = results(tmp_path, broker, out, dead, 500)
     (tmp_path / "check" / "checkpoint.safetensors").unlink()
     assert "the checkpoint is missing" in ran(*asked, cwd=tmp_path, code=2)
     asked[asked.index("--out") + 1] += "&mark=trust"
     ran(*asked, cwd=tmp_path)
-    again = results(tmp_path, broker, out, dead)
+    again = results(tmp_path, broker, out, dead, 500)
     again.pop("process"), whole.pop("process")
     assert again == whole
     asked[asked.index("--out") + 1] = asked[asked.index("--out") + 1].replace("trust", "check")

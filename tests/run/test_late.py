@@ -14,7 +14,7 @@ from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
 from tests.commands import completed, ran_here
-from tests.run.conftest import killed_and_resumed, table, write_joined
+from tests.run.conftest import json_lines, killed_and_resumed, table, write_joined
 
 N, STEP_MS = 2_000, 10
 
@@ -34,13 +34,19 @@ def write(folder: Path, *, delays: Any = 1, lost: float = 0.0, sites: int = 0, n
 
 def test_expired_events_are_learned_with_the_timeout_class(tmp_path, streamsvm):
     X, y = events()
-    rows = [{"id": f"k{i}", "t": i * STEP_MS} | dict(zip("abcd", X[i].tolist(), strict=True)) for i in range(500)]
-    labels = [{"id": f"k{i}", "t": i * STEP_MS + 1, "y": True} for i in range(500) if i % 3 and y[i] == "up"]
+    rows = [{"id": f"k{i}", "t": i * STEP_MS} | dict(zip("abcd", X[i].tolist(), strict=True)) for i in range(N)]
+    labels = [{"id": f"k{i}", "t": i * STEP_MS + 500, "y": True} for i in range(N) if y[i] == "up"]
     for name, each in (("events", rows), ("labels", labels)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)) + "\n")
     own = ("events.jsonl", "--label-source", "labels.jsonl", "--join", "id", "--time", "t", "--label", "y", "--quiet")
-    streamsvm("run", *own, "--model", "cpm", "--label-timeout", "1s", "--set", "timeout-label=false", "--save", "model")
+    own += ("--label-output", "joined.jsonl", "--save", "model")
+    streamsvm("run", *own, "--model", "cpm", "--label-timeout", "1s", "--set", "timeout-label=false")
     assert sorted(CPMClassifier.load(tmp_path / "model").classes_) == [False, True]
+    joined = json_lines(tmp_path / "joined.jsonl")
+    assert all(row["label"] is (y[int(row["key"][1:])] == "up") for row in joined)
+    assert {row["how"] for row in joined} == {"in time", "timeout"}
+    latest = [row for row in joined if int(row["key"][1:]) > N - 500]
+    assert np.mean([row["prediction"] == row["label"] for row in latest]) > 0.7
 
 
 @pytest.mark.parametrize("unit", ["s with fractions", "us", "RFC 2822"])
@@ -130,20 +136,6 @@ def test_each_event_finds_its_label_once(tmp_path, streamsvm):
     assert figures["judged"] + figures["unanswered"] == len(joined)
     assert 1.7 < late["lag_s"]["median"] < 2.3
     assert late["lag_s"]["max"] == max(round(float(row["lag"]), 3) for row in joined)
-
-
-def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path, streamsvm):
-    write(tmp_path, delays=500)
-    labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
-    (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
-    options = "--model cpm --label-timeout 1s --set timeout-label=down --label-output joined.csv --save model"
-    streamsvm("run", *JOIN, *options.split())
-    _, y = events()
-    joined = table(tmp_path / "joined.csv")
-    assert all(row["label"] == y[int(row["key"][1:])] for row in joined)
-    assert {row["how"] for row in joined} == {"in time", "timeout"}
-    latest = [row for row in joined if int(row["key"][1:]) > N - 500]
-    assert np.mean([row["prediction"] == row["label"] for row in latest]) > 0.7
 
 
 def results(folder: Path) -> dict[str, Any]:
