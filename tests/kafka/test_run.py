@@ -86,7 +86,7 @@ def marked(broker: str, source: str, out: str) -> int:
 
 
 def results(folder: Path, broker: str, out: str, dead: str, n: int | None = None) -> dict[str, Any]:
-    """Return the results of a run, of n events if given, without names and clock times."""
+    """Return the results of a run (of n events), without names and clock times."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("out", "rejected_to"):
         summary.pop(name)

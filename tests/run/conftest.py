@@ -113,7 +113,7 @@ def killed(*arguments: Any, cwd: Path, when: Callable[[], bool]) -> bool:
 def killed_and_resumed(
     folder: Path, arguments: Callable[[int], Iterable[Any]], is_due: Callable[[Path], bool] = Path.exists
 ) -> tuple[Path, Path]:
-    """Run a command in `plain`, and in `broken` with two kills; return these directories.
+    """Run a command in `plain`, and in `broken` with two kills; return both.
 
     `arguments` returns those with an interval of checkpoints. A kill comes when a share of `out.csv` is written and the
     directory `is_due`.
