@@ -34,6 +34,7 @@ _ROWS_BEYOND = 2
 """Minimum number of rows with one field more than the header to add a name."""
 _MOST_ABOVE = 50
 """Number of lines in which a header below a title is searched."""
+_STRAY_RETURN = "a carriage return in the middle: lines end in a newline (tr '\\r' '\\n' < FILE converts others)"
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
 """First line with which Excel declares the delimiter."""
 
@@ -313,7 +314,7 @@ class CsvFormat(TextFormat):
                 row = feed.record(reader) or []
                 reason = self._fault(row)
             except csv.Error as error:
-                row, reason = [], str(error)
+                row, reason = [], _STRAY_RETURN if "new-line character" in str(error) else str(error)
             if feed.starved:
                 if not last and feed.end - start < MOST_LINES:
                     feed.at = start

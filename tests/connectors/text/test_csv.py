@@ -255,6 +255,12 @@ def test_byte_order_marks_of_concatenated_files_are_removed(tmp_path, n_first):
     assert len(seen) == 20_000
 
 
+def test_a_carriage_return_within_a_line_is_rejected_with_what_to_do(tmp_path):
+    seen, rejected = read(write(tmp_path / "a.csv", "x,y\n1,2\r3,4\n5,6\n"))
+    assert [event[0] for event in seen] == [{"x": 5.0, "y": 6.0}]
+    assert [("a carriage return in the middle" in reason, line) for line, reason, _ in rejected] == [(True, 2)]
+
+
 def test_a_header_with_the_columns_in_another_order_is_reported(tmp_path, caplog):
     _, rejected = concatenated(tmp_path, ["b,a,y"], "", 15_000)
     assert any("header with the columns in another order" in reason for _, reason, *_ in rejected)
