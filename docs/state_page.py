@@ -73,7 +73,7 @@ def row(name: str, entry: SchemaEntry) -> str:
         cells = ["", np.dtype(entry.dtype).name, _saved(entry), _bounds(entry)]
     elif isinstance(entry, Array):
         kind = "records" if entry.fields else np.dtype(entry.dtype).name
-        cells = [" x ".join(entry.dims), kind, _saved(entry), _bounds(entry)]
+        cells = [" x ".join(map(str, entry.dims)), kind, _saved(entry), _bounds(entry)]
     else:
         cells = ["", f"a state of `{entry.schema.name}`", "", ""]
     return f"| `{name}` | {' | '.join(cells)} | {entry.meaning} |"

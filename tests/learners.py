@@ -27,6 +27,30 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "deciding": lambda **settings: DecidingClassifier(CPMClassifier(**settings), cost={"a": {"b": 2.0}}),
 }
 
+# Parameters of each learner that take different ways through its code.
+CPM_SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"n_faces": 1, "scaling": "none"},
+    {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"},
+    {"entropy": 0.0, "scaling": "decayed", "horizon": 200},
+]
+BSGD_SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3},
+    {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1},
+    {"budget": 10, "scaling": "rank", "class_weight": "balanced"},
+    {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
+    {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"},
+    {"budget": 10, "gamma": 0.1, "absorb": 1.0},
+]
+ENSEMBLE_SETTINGS: list[dict[str, Any]] = [
+    {"budget": 20},
+    {"effort": "low"},
+    {"effort": "high", "budget": 5, "vote_window": 50.0, "label_autocorrelation": False},
+    {"members": ("ranks", "linear"), "budget": 10},
+    {"effort": "low", "budget": 10, "class_weight": "balanced"},
+]
+
 
 def with_constants(make: type[Any], **constants: Any) -> type[Any]:
     """Return a learner's class with other values of its constants."""

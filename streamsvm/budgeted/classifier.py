@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
@@ -14,11 +14,11 @@ from streamsvm.budgeted import expansion, kernels, vectors
 from streamsvm.budgeted.inspection import class_coefs, nearest_vectors
 from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
 from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import LARGEST, PREDICT, UNLIMITED
+from streamsvm.features.scaler import LARGEST, PREDICT
 from streamsvm.locks import locked
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online import base
-from streamsvm.online.scaling import SCALINGS, without_units
+from streamsvm.online.scaling import SCALINGS, scaler_for, scaler_of
 from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 
 METRICS = ("fixed", "learned")
@@ -199,16 +199,6 @@ class BSGDClassifier(BudgetedMemory):
         check_number("max_features", self.max_features, 1, whole=True)
         check_number("max_classes", self.max_classes, 2, whole=True)
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3}
-        yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
-        yield {"budget": 10, "scaling": "rank", "class_weight": "balanced"}
-        yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))}
-        yield {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"}
-        yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
-
     # Inspection ---------------------------------------------------------------------------------------------------
 
     @property
@@ -266,11 +256,6 @@ class BSGDClassifier(BudgetedMemory):
 
         The estimate of label noise is not included.
         """
-        model = self._held_model()
-        return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
-
-    def _held_model(self) -> KernelExpansion:
-        """Return `model` in the units of the stored values."""
         state = self._state
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
         head = int(state.heads.weight.argmax())
@@ -286,7 +271,7 @@ class BSGDClassifier(BudgetedMemory):
             float(state.gamma_now),
             # Columns without a learned value other than zero do not contribute to distances.
             self._relevances() * (np.arange(d) < state.n_known),
-            self._scaler(),
+            scaler_of(self._rows, self._space),
         )
 
     @locked
@@ -301,8 +286,7 @@ class BSGDClassifier(BudgetedMemory):
         An expansion of unscaled numbers, such as that of a batch solver, keeps its gamma and is mapped into the running
         scaling of this learner. The mapping uses the statistics of this learner if it has learned events with all
         columns of the model. Otherwise it uses the statistics of the support vectors. Predictions stay equal for rows
-        without missing values and outliers. With `scaling="none"`, relevances beyond the range of the learned metric
-        become units of columns.
+        without missing values and outliers. With `scaling="none"`, the columns of the model must be of similar scale.
 
         Parameters
         ----------
@@ -317,16 +301,9 @@ class BSGDClassifier(BudgetedMemory):
         """
         keeps_gamma = model.scaler.is_identity
         model = self._adoptable(model)
-        c, d = len(model.classes), len(model.relevance)
-        self._reset()
-        self._move(self._capacity, UNLIMITED)
-        self._adopt_scaler(model.scaler)
-        for label in model.classes:
-            self._code(label)
-        self._grow()
-        state = self._state
-        vectors.ENTRY_POINTS["open_classes"](state, c)
-        state.classes.learned[:c] = self.n_events_learned / c
+        self._start_with(model.scaler, model.classes)
+        state, d = self._state, len(model.relevance)
+        vectors.ENTRY_POINTS["open_classes"](state, len(model.classes))
         state.gamma_now = model.gamma
         state.gamma = model.gamma if keeps_gamma else self.gamma or 0.0
         state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
@@ -345,10 +322,10 @@ class BSGDClassifier(BudgetedMemory):
             raise ParameterError("budget", f"is {self.budget}, the model has {n} support vectors")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
             raise ParameterError("gamma", f"is {self.gamma}, but the model has {model.gamma}")
-        if model.scaler.is_identity and model.scaler.mean is None and n > 1:
+        if model.scaler.is_identity and model.scaler.mean is None and n > 1 and self.scaling != "none":
             mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
             model = replace(model, scaler=replace(model.scaler, mean=mean, spread=spread))
-        scaler = self._scaler_for(model.scaler, self._units(model))
+        scaler = scaler_for(model.scaler, self._rows, self._space)
         if scaler is not model.scaler:
             model = self._mapped(model, scaler)
         self._check_adopted(scaler, model.classes)
@@ -358,6 +335,10 @@ class BSGDClassifier(BudgetedMemory):
                 "is 'none', but the model's support vectors lie too far from 0 for single precision: centre the "
                 "columns before it is fitted, or use 'standard'",
             )
+        if self.scaling == "none" and self.metric == "learned" and not _within_metric(model):
+            raise ParameterError(
+                "scaling", "is 'none', but the columns of the model differ too much in scale: use 'standard'"
+            )
         if self.metric == "fixed" and not (model.relevance[: _n_known(model)] == 1.0).all():
             raise ParameterError(
                 "metric", "is 'fixed', but the metric of the model is learned, or its columns differ in scale"
@@ -365,17 +346,6 @@ class BSGDClassifier(BudgetedMemory):
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
             raise ParameterError("gamma", "is too small for the relevances of the model: use None")
         return model
-
-    def _units(self, model: KernelExpansion) -> Floats | None:
-        """Return units of columns that equalise relevances beyond the metric's range."""
-        positive = model.relevance > 0.0
-        logs = np.log(model.relevance[positive])
-        if self.metric == "fixed" or not ((logs < expansion.LEAST_THETA) | (logs > expansion.MOST_THETA)).any():
-            return None
-        shared = 0.0 if self.gamma is not None else float(logs.mean())
-        units = np.full(len(positive), math.exp((float(logs.min()) - shared) / 2.0))
-        units[positive] = np.exp((logs - shared) / 2.0)
-        return np.where(model.scaler.is_indicator, 1.0, units)
 
     def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
         """Map a model of unscaled rows into a scaling.
@@ -397,6 +367,12 @@ class BSGDClassifier(BudgetedMemory):
 def _n_known(model: KernelExpansion) -> int:
     """Return the number of leading columns up to the last relevant one."""
     return int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
+
+
+def _within_metric(model: KernelExpansion) -> bool:
+    """Return whether the learned metric can represent the relevances other than 0."""
+    logs = np.log(model.relevance[model.relevance > 0.0])
+    return bool(((logs >= expansion.LEAST_THETA) & (logs <= expansion.MOST_THETA + 1e-3)).all())
 
 
 def _farthest(model: KernelExpansion) -> float:

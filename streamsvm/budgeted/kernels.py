@@ -46,16 +46,6 @@ LEAST_WEIGHT = 0.9
 block_at = state_at(MINIBATCH)
 
 
-@inlined
-def find_proba(state):
-    """Compute class probabilities from the current scores."""
-    if state.n_heads > 1:
-        find_votes(state)
-    else:
-        beta = inverse_temperature(state.heads[0].loss)
-        find_softmax(state.calibration, state.scores, state.n_classes, beta, state.proba)
-
-
 @kernel
 def find_votes(state):
     """Compute class probabilities as the weighted mean over heads."""
@@ -73,11 +63,14 @@ def find_votes(state):
 
 @kernel
 def predict(state, m):
-    """Predict the class of the current event, -1 without classes."""
+    """Predict the class of the current event, -1 without classes.
+
+    With several heads, also compute the class probabilities.
+    """
+    evaluate(state, m)
     n = state.n_classes
     if n == 0:
         return -1
-    evaluate(state, m)
     if state.n_heads == 1:
         return best_class(state.scores, 0, n)
     find_votes(state)
@@ -91,15 +84,13 @@ def calibrates(state, label):
 
 
 @kernel
-def calibrate(state, label, has_proba):
-    """Update the calibration with the label of the event that the scores belong to."""
+def calibrate(state, label):
+    """Update the calibration with the label of the predicted event."""
     if state.n_heads == 1:
         beta = inverse_temperature(state.heads[0].loss)
         learn_softmax(state.calibration, state.scores, state.n_classes, beta, label)
-        return
-    if not has_proba:
-        find_votes(state)
-    learn_noise(state.calibration, state.n_classes, label, state.proba)
+    else:
+        learn_noise(state.calibration, state.n_classes, label, state.proba)
 
 
 # Learning ---------------------------------------------------------------------------------------------------------
@@ -235,24 +226,15 @@ def run_event(address):
     state = bsgd_at(address)
     rows = state.rows
     m, label = rows.n_pairs, rows.label
-    if rows.predicts:
-        best = predict(state, m)
-        rows.best, rows.n_shares = best, state.n_classes
-        has_proba = best >= 0 and rows.needs_proba > 0
-        if has_proba:
-            find_proba(state)
-        elif best < 0 and label >= 0:
-            evaluate(state, m)
-        if rows.calls_back:
-            call_back(rows, label, rows.at)
-        if label >= 0 and calibrates(state, label):
-            calibrate(state, label, has_proba)
-    elif label >= 0:
-        rows.best = -1
-        evaluate(state, m)
-        if calibrates(state, label):
-            calibrate(state, label, False)
+    rows.best, rows.n_shares = predict(state, m), state.n_classes
+    if rows.best >= 0 and rows.needs_proba and state.n_heads == 1:
+        beta = inverse_temperature(state.heads[0].loss)
+        find_softmax(state.calibration, state.scores, state.n_classes, beta, state.proba)
+    if rows.calls_back:
+        call_back(rows, label, rows.at)
     if label >= 0:
+        if calibrates(state, label):
+            calibrate(state, label)
         learn(state, m, label, rows.weight)
 
 

@@ -63,7 +63,7 @@ class Array:
     Parameters
     ----------
     dims
-        Names of the dimensions. Names joined by `*` form one dimension in compiled code.
+        Names of the dimensions, or fixed sizes. Names joined by `*` form one dimension in compiled code.
     meaning, saved, bounds, start
         As for a `Number`, for all elements.
     dtype
@@ -74,7 +74,7 @@ class Array:
         Whether the memory belongs to another object and is bound by `State.bind`.
     """
 
-    dims: tuple[str, ...]
+    dims: tuple[str | int, ...]
     meaning: str
     dtype: Any = f64
     saved: bool = False
@@ -86,7 +86,7 @@ class Array:
     @cached_property
     def factors(self) -> tuple[tuple[str, ...], ...]:
         """For each dimension in compiled code, the named dimensions it is the product of."""
-        return tuple(tuple(dim.split("*")) for dim in self.dims)
+        return tuple(tuple(str(dim).split("*")) for dim in self.dims)
 
     @cached_property
     def is_joined(self) -> bool:
@@ -106,7 +106,7 @@ class Array:
         return found
 
 
-def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
+def records(dims: tuple[str | int, ...], meaning: str, **fields: Number) -> Array:
     """Declare an array of records."""
     return Array(dims, meaning, fields=fields)
 
@@ -218,14 +218,16 @@ def _schema_of(name: str, digest: str = "") -> Schema:
 
 def _split(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape with one axis for each named dimension."""
-    return tuple(sizes[name] for names in array.factors for name in names)
+    return tuple(_size(name, sizes) for names in array.factors for name in names)
 
 
 def _joined(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape that compiled code sees."""
-    return tuple(
-        sizes[names[0]] if len(names) == 1 else math.prod(sizes[name] for name in names) for names in array.factors
-    )
+    return tuple(math.prod(_size(name, sizes) for name in names) for names in array.factors)
+
+
+def _size(name: str, sizes: Mapping[str, int]) -> int:
+    return int(name) if name.isdecimal() else sizes[name]
 
 
 def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -184,14 +184,6 @@ class StreamSVMClassifier(Ensemble):
             setattr(self._composition.learner, name, value)
             self.__dict__[name] = value
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {"budget": 20}
-        yield {"effort": "low"}
-        yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_autocorrelation": False}
-        yield {"members": ("ranks", "linear"), "budget": 10}
-        yield {"effort": "low", "budget": 10, "class_weight": "balanced"}
-
     # Memory ------------------------------------------------------------------------------------------------------
 
     def without_order(self) -> Self:
@@ -306,7 +298,7 @@ class StreamSVMClassifier(Ensemble):
         n_first = min(n, max(self.vote_window - caution, 0.0))
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.vote_window) ** (n - n_first)
         kinds = zip(self._members(), self._kinds(), strict=True)
-        heads = [(name, head) for name, kind in kinds for head in kind.heads]
+        heads = [(name, head) for name, kind in kinds for head in kind.head_names]
         rows = [
             {
                 "member": member,

@@ -50,15 +50,15 @@ _SHARE = (0.0, 1.0)
 COMBINATION = Schema(
     "combination",
     {
-        "shares": Array(("votes",), "weights of the votes", start=1.0 / VOTES, saved=True, bounds=_SHARE),
+        "shares": Array((VOTES,), "weights of the votes", start=1.0 / VOTES, saved=True, bounds=_SHARE),
         "exponents": Array(
-            ("steps", "inputs"),
+            (len(STEPS), "inputs"),
             "exponents of the experts in the stacked votes; the last is that of the plain vote",
             saved=True,
             bounds=(-MOST_EXPONENT, MOST_EXPONENT),
         ),
         "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=_SHARE),
-        "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=_SHARE),
+        "accuracies": Array((VOTES + 1,), "decayed accuracies of the answers", saved=True, bounds=_SHARE),
         "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "advantage": Number(
             "least gain in accuracy for a vote to replace the mixture", start=1.0 / WINDOW, saved=True, bounds=_SHARE
@@ -70,24 +70,20 @@ COMBINATION = Schema(
         ),
         "logs": Array(("inputs", "classes"), "log probabilities of the current event by expert"),
         "plain": Array(("classes",), "probabilities of the plain vote before the correction for noise"),
-        "probas": Array(("votes", "classes"), "probabilities of the votes"),
-        "answers": Array(("answers",), "most probable classes of the votes and of the mixture", i64),
+        "probas": Array((VOTES, "classes"), "probabilities of the votes"),
+        "answers": Array((VOTES + 1,), "most probable classes of the votes and of the mixture", i64),
         "by_experts": Array(("experts",), "probabilities that the experts gave to the label"),
-        "by_votes": Array(("votes",), "probabilities that the votes gave to the label"),
+        "by_votes": Array((VOTES,), "probabilities that the votes gave to the label"),
     },
 )
 
 
-def combination_sizes(n_experts: int, n_classes: int) -> dict[str, int]:
-    """Return the sizes of the state."""
-    sizes = {"votes": VOTES, "answers": VOTES + 1, "steps": len(STEPS), "inputs": n_experts + 1}
-    return sizes | {"experts": n_experts, "classes": n_classes}
-
-
-def begin(state: State) -> None:
-    """Give all experts equal weights; start the stacked votes at the plain vote."""
+def new_combination(n_experts: int, n_classes: int) -> State:
+    """Create a state with equal weights; stacked votes start at the plain vote."""
+    state = State(COMBINATION, {"experts": n_experts, "inputs": n_experts + 1, "classes": n_classes})
     state.exponents[:, -1] = 1.0
-    state.weights[:] = 1.0 / len(state.weights)
+    state.weights[:] = 1.0 / n_experts
+    return state
 
 
 @view

@@ -125,7 +125,7 @@ AUTOCORRELATION = Schema(
         "distinct": Number("decayed share of equal rows that were separate events", saved=True, bounds=(0.0, 1.0)),
         "last_key": Number("key of the event learned last, -1 if there is none", start=-1.0, saved=True),
         "keys": Array(("notes",), "keys of the predicted events", saved=True),
-        "noted": Array(("notes", "lags"), "labels known at the predictions", i64, saved=True, bounds=_LABEL),
+        "noted": Array(("notes", LAGS), "labels known at the predictions", i64, saved=True, bounds=_LABEL),
         "made": Array(
             ("notes",), "number of labels learned before the predictions", i64, saved=True, bounds=(0.0, MOST_EVENTS)
         ),
@@ -150,12 +150,12 @@ AUTOCORRELATION = Schema(
             bounds=(0.0, MOST_REACH),
         ),
         "mixed_shares": Array(
-            ("mixed",), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+            (MIXED,), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
         ),
-        "pooled": Array(("mixed",), "weights of p, p', Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)),
-        "accuracies": Array(("answers",), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
-        "answers": Array(("answers",), "positions of the answers among the classes voted on, or -1", i64, start=-1),
-        "mixtures": Array(("mixed", "classes"), "probabilities p, p', Q and the pool for the current event"),
+        "pooled": Array((MIXED,), "weights of p, p', Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)),
+        "accuracies": Array((ANSWERS,), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
+        "answers": Array((ANSWERS,), "positions of the answers among the classes voted on, or -1", i64, start=-1),
+        "mixtures": Array((MIXED, "classes"), "probabilities p, p', Q and the pool for the current event"),
         "logs": Array(("classes",), "log probabilities of the vote"),
         "lifts": Array(("classes",), "lift of each class"),
         "mixture": Array(("classes",), "probabilities of the mixture"),
@@ -167,11 +167,11 @@ AUTOCORRELATION = Schema(
 
 @kernel
 def find_lift(state, labels, n):
-    """Write the lift of the n classes voted on to `lifts`, given the previous labels."""
+    """Write the weighted lifts of n classes after the previous labels to `lifts`."""
     lifts, base, expected = state.lifts, state.base, state.expected
     expect(state, labels, n)
     for c in range(n):
-        lifts[c] = log_of(expected[c] / max(base[c], LEAST_BY_VOTE))
+        lifts[c] = state.weight * log_of(expected[c] / max(base[c], LEAST_BY_VOTE))
         state.mixtures[EXPECTED, c] = expected[c]
 
 
@@ -236,6 +236,14 @@ def mix(state, labels, n):
 
 
 @kernel
+def mix_after(state, labels, n):
+    """Compute lift, p' and mixture after these labels."""
+    find_lift(state, labels, n)
+    combine(state, n)
+    mix(state, labels, n)
+
+
+@kernel
 def add_autocorrelation(state, n, proba):
     """Replace the probabilities of the n classes voted on by the mixture.
 
@@ -245,11 +253,7 @@ def add_autocorrelation(state, n, proba):
         state.mixtures[VOTE, c] = proba[c]
     if state.weight > 0.0:
         state.ago = season_label(state, state.n_learned, state.waiting)
-        find_lift(state, state.recent, n)
-        if state.weight < 1.0:
-            scale_terms(state.lifts, 0, n, state.weight)
-        combine(state, n)
-        mix(state, state.recent, n)
+        mix_after(state, state.recent, n)
         for c in range(n):
             proba[c] = state.mixture[c]
     else:
@@ -305,7 +309,7 @@ def learn_autocorrelation(state, key, n, label, place):
     if n >= 2 and place < n and at != UNKNOWN:
         state.ago = season_label(state, made, 0)
         if at >= 0 and not same_labels(state, at):
-            revise(state, state.noted[at], n)
+            mix_after(state, state.noted[at], n)
         learn_mixture(state, state.noted[at] if at >= 0 else state.recent, n, place)
         for i in range(ANSWERS):
             learn_answer(state, i, state.answers[i] == place)
@@ -332,14 +336,6 @@ def record_label(state, key, label, made, before):
     state.change_rate += rate * ((1.0 if label != state.recent[0] else 0.0) - state.change_rate)
     append_label(state, label, before, before - made + 1)
     state.n_fresh, state.last_key = 0, key
-
-
-@kernel
-def revise(state, labels, n):
-    """Compute lift, p' and mixture as they were after other labels."""
-    find_lift(state, labels, n)
-    combine(state, n)
-    mix(state, labels, n)
 
 
 @kernel

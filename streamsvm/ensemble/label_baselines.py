@@ -67,7 +67,7 @@ FIELDS: dict[str, SchemaEntry] = {
     "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
     "n_learned": Number("number of labels learned", i64, saved=True, bounds=_COUNT),
     "recent": Array(
-        ("lags",),
+        (LAGS,),
         "labels learned last, the latest first, -1 if there are none",
         i64,
         start=-1,
@@ -84,12 +84,12 @@ FIELDS: dict[str, SchemaEntry] = {
     "agreement": Array(("notes",), "decayed share of labels that equal the one a lag ago", saved=True, bounds=_SHARE),
     "season": Number("lag of the season, 0 if none is found", i64, saved=True, bounds=(0.0, MOST_SEASON)),
     "ago": Number("label one season before the current event, -1 if there is none", i64, start=-1),
-    "repeated": Array(("predictors",), "decayed count of labels that LAST or SEASON named", saved=True, bounds=_COUNT),
-    "changed": Array(("predictors",), "decayed count of other labels", saved=True, bounds=_COUNT),
+    "repeated": Array((PREDICTORS,), "decayed count of labels that LAST or SEASON named", saved=True, bounds=_COUNT),
+    "changed": Array((PREDICTORS,), "decayed count of other labels", saved=True, bounds=_COUNT),
     "shares": Array(
-        ("predictors",), "posterior weights of the predictors", start=1.0 / PREDICTORS, saved=True, bounds=_SHARE
+        (PREDICTORS,), "posterior weights of the predictors", start=1.0 / PREDICTORS, saved=True, bounds=_SHARE
     ),
-    "predicted": Array(("predictors", "classes"), "probabilities of the predictors"),
+    "predicted": Array((PREDICTORS, "classes"), "probabilities of the predictors"),
     "base": Array(("classes",), "class frequencies M_0"),
     "expected": Array(("classes",), "probabilities of the mixture"),
     "tally": Array(("classes",), "one row of counts, for the classes voted on"),

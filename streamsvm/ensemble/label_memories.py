@@ -26,8 +26,8 @@ from streamsvm.ensemble.label_autocorrelation import (
     MOST_STRIDE,
     answer_rate,
     learn_mixture,
+    mix_after,
     record_label,
-    revise,
 )
 from streamsvm.ensemble.label_baselines import BY_SEASON, BY_VOTE, count_label, next_season_label
 from streamsvm.ensemble.late_mixture import count_late
@@ -70,7 +70,7 @@ def learn_remembered(state, memory, key, n, label, place):
     made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
     state.ago = next_season_label(state, made)
     if n >= 2 and place < n:
-        revise(state, memory, n)
+        mix_after(state, memory, n)
         learn_mixture(state, memory, n, place)
         if made == 0:
             judge_season(state, place)

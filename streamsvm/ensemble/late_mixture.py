@@ -75,7 +75,7 @@ _MOST_GAIN = most_loss(LEAST_BY_VOTE) + LEAST_GAIN
 _COUNTS = (0.0, MOST_EVENTS * LARGE)
 FIELDS: dict[str, SchemaEntry] = {
     "late_weights": Array(
-        ("parts",),
+        (PARTS,),
         "weights of prediction, class frequencies, last label, season and equal probabilities in the pool",
         start=WEIGHT_AT_FIRST,
         saved=True,
@@ -89,14 +89,14 @@ FIELDS: dict[str, SchemaEntry] = {
         bounds=(-MOST_ADVANTAGE, MOST_ADVANTAGE),
     ),
     "late_leads": Array(
-        ("late_answers",),
+        (LATE_ANSWERS,),
         "leads of prediction, mixture, vote, last label, season and most frequent class over the best of them",
         saved=True,
         bounds=(-MOST_LEAD, 0.0),
     ),
     "late_increment": Number("increment of a late count", start=1.0, saved=True, bounds=(1.0, LARGE)),
     "late_counts": Array(
-        ("counted", "classes"), "decayed counts of labels, now and once per delay", saved=True, bounds=_COUNTS
+        (COUNTED, "classes"), "decayed counts of labels, now and once per delay", saved=True, bounds=_COUNTS
     ),
     "late_copied": Number("number of labels at the last copy", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
     "late_base": Array(("classes",), "class frequencies of the late counts"),
@@ -104,7 +104,7 @@ FIELDS: dict[str, SchemaEntry] = {
         "decayed share of labels that differ from the one before", start=1.0, saved=True, bounds=_SHARE
     ),
     "confidence": Number("probability of the most probable class of the current event, without the pool"),
-    "late_named": Array(("late_answers",), "positions of the answers for the current event, or -1", i64, start=-1),
+    "late_named": Array((LATE_ANSWERS,), "positions of the answers for the current event, or -1", i64, start=-1),
 }
 
 

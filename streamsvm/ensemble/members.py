@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.ensemble import codes, linear, trees
+from streamsvm.features.scaler import UNLIMITED
 from streamsvm.online import base
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterTypeError, check_choice
@@ -35,38 +37,14 @@ def members_of(state: State) -> list[State]:
     return [part for name, part in state.parts.items() if name.isdecimal()]
 
 
-class _StateMaker(base.OnlineClassifier):
-    """Learner without a state, which creates and validates the states of members."""
-
-    def _reset(self) -> None:
-        pass
-
-    def new_state(self, n_columns: int, n_classes: int, *rows: State, **room: int) -> State:
-        """Return an empty state."""
-        return self._new_state(n_columns, n_classes, *rows, **room)
-
-    def check_restored(self, state: State) -> None:
-        """Validate a restored state beyond the bounds of its schema."""
-        self._check_restored(state)
-
-    def refresh(self, state: State) -> None:
-        """Recompute everything derived from a restored state."""
-        self._refresh(state)
-
-    def fit_settings(self, state: State) -> None:
-        """Reduce a state to the memory that the settings allow."""
-        self._fit_settings(state)
-
-
 class Member:
     """Kind of member: its memory, heads, inverse temperatures and kernels."""
 
     entries: Sequence[EntryPoint]  # `run_member` of its kernels, then other entry points
-    heads: Sequence[str]
+    head_names: Sequence[str]
     inverse_temperature: Sequence[float]
     on_ranks = has_metric = False
     most_events = 0  # number of events the member can store
-    learner: _StateMaker | None = None
 
     def n_columns(self, n: int) -> int:
         """Return how many of n columns the member sees."""
@@ -84,62 +62,62 @@ class Member:
 
     def check_restored(self, state: State) -> None:
         """Validate a restored state beyond the bounds of its schema."""
-        if self.learner is not None:
-            self.learner.check_restored(state)
 
     def refresh(self, state: State) -> None:
         """Recompute everything derived from a restored state."""
-        if self.learner is not None:
-            self.learner.refresh(state)
 
     def fit_settings(self, state: State) -> None:
         """Reduce a state to the memory that the settings allow."""
-        if self.learner is not None:
-            self.learner.fit_settings(state)
 
 
-class _KernelMachine(_StateMaker, BSGDClassifier):
-    pass
+class _Learner(Member, base.OnlineClassifier):
+    """Member that is an online learner without a state of its own."""
+
+    def _reset(self) -> None:
+        pass
+
+    @abstractmethod
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = UNLIMITED) -> State:
+        """Return an empty state for scaled rows."""
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return self._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
+
+    def check_restored(self, state: State) -> None:
+        self._check_restored(state)
+
+    def refresh(self, state: State) -> None:
+        self._refresh(state)
+
+    def fit_settings(self, state: State) -> None:
+        self._fit_settings(state)
 
 
-class _Polytopes(_StateMaker, CPMClassifier):
-    pass
-
-
-class _KernelMember(Member):
+class _KernelMember(BSGDClassifier, _Learner):
     entries = (budgeted.ENTRY_POINTS["run_member"], maintenance.ENTRY_POINTS["maintain"])
+    head_names = tuple(f"{loss} {rate:g}" for loss, rate in HEADS)
+    inverse_temperature = tuple(losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS)
     has_metric = True
-    learner: _KernelMachine
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        self.learner = _KernelMachine(budget=budget, heads=HEADS, scaling="none", absorb=0.95, max_features=1)
-        self.learner.gamma_factor = gamma_factor
-        self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
-        self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
-        self.on_ranks, self.most_events = on_ranks, budget
+        super().__init__(budget, heads=HEADS, scaling="none", absorb=0.95, max_features=1)
+        self.gamma_factor, self.on_ranks, self.most_events = gamma_factor, on_ranks, budget
 
     def n_columns(self, n: int) -> int:
         return min(n, KERNEL_COLUMNS)
 
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner.new_state(self.n_columns(n_columns), n_classes, rows, room=room)
 
-
-class _PolytopeMember(Member):
+class _PolytopeMember(CPMClassifier, _Learner):
     entries = (polytope.ENTRY_POINTS["run_member"],)
-    heads, inverse_temperature = ("hinge",), (2.0,)
-    learner: _Polytopes
+    head_names, inverse_temperature = ("hinge",), (2.0,)
 
     def __init__(self) -> None:
-        self.learner = _Polytopes(scaling="none", max_features=1)
-
-    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return self.learner.new_state(n_columns, n_classes, rows)
+        super().__init__(scaling="none", max_features=1)
 
 
 class _LinearMember(Member):
     entries = (linear.ENTRY_POINTS["run_member"],)
-    heads, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
+    head_names, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         has_codes = room >= codes.FIRST_EVENTS and n_classes <= codes.MOST_CLASSES
@@ -152,15 +130,14 @@ class _LinearMember(Member):
 
 class _TreeMember(Member):
     entries = (trees.ENTRY_POINTS["run_member"],)
-    heads, inverse_temperature = ("trees",), (1.0,)
+    head_names, inverse_temperature = ("trees",), (1.0,)
     most_events = trees.STORED
 
     def n_columns(self, n: int) -> int:
         return min(n, trees.MOST_COLUMNS)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        sizes = trees.sizes_of(self.n_columns(n_columns), n_classes, room)
-        return State(trees.TREES_STATE, sizes, parts={"rows": rows})
+        return trees.new_trees(self.n_columns(n_columns), n_classes, room, rows)
 
     def check_restored(self, state: State) -> None:
         check_bounds("columns of splits", state.columns, 0, max(state.row.size - 1, 0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, late_mixture, notes
+from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, notes
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.delayed_votes import memory_size
@@ -71,7 +71,7 @@ class Ensemble(base.OnlineClassifier):
 
     def _new_state(self, n_columns: int, n_classes: int, *, room: int = UNLIMITED) -> State:
         kinds = self._kinds()
-        n_heads = [len(kind.heads) for kind in kinds]
+        n_heads = [len(kind.head_names) for kind in kinds]
         experts, ranking = sum(n_heads), self._is_ranking()
         members = {
             str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None), room)
@@ -93,11 +93,9 @@ class Ensemble(base.OnlineClassifier):
                 codes.CODES,
                 {"code_columns": min(n_columns, codes.MOST_COLUMNS) if has_codes else 0, "words": codes.COUNT + 1},
             ),
-            "combination": State(combined_vote.COMBINATION, combined_vote.combination_sizes(experts, n_classes)),
+            "combination": combined_vote.new_combination(experts, n_classes),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, GAIN_WINDOW / blend.NOISE_SAMPLE),
-            "autocorrelation": State(
-                autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, room, self.label_autocorrelation)
-            ),
+            "autocorrelation": new_autocorrelation(n_classes, room if self.label_autocorrelation else 0),
         }
         sizes = {"block": len(block.rows), "experts": experts, "columns": n_columns, "classes": n_classes}
         sizes |= {"lanes": blend.padded.py_func(experts), "few": min(n_classes, losses.FEW)}
@@ -109,12 +107,11 @@ class Ensemble(base.OnlineClassifier):
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
         state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
-        combined_vote.begin(state.combination)
         return state
 
     def _new_block(self, n_columns: int, n_classes: int, kinds: list[Member], states: list[State], room: int) -> State:
         """Return memory for a block of rows, smaller for wide rows or many classes."""
-        n_heads = [len(kind.heads) for kind in kinds]
+        n_heads = [len(kind.head_names) for kind in kinds]
         most = max(min(blend.BLOCK, room, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
         sizes = {
             "block": most,
@@ -237,22 +234,16 @@ class Ensemble(base.OnlineClassifier):
         """Return the kernel members with their states and shares of the vote."""
         weights = iter(self._state.experts.weight.tolist())
         votes = [
-            (kind, member, sum(next(weights) for _ in kind.heads))
+            (kind, member, sum(next(weights) for _ in kind.head_names))
             for kind, member in zip(self._kinds(), members_of(self._state), strict=True)
         ]
         return [vote for vote in votes if vote[0].has_metric]
 
 
-def autocorrelation_sizes(n_classes: int, room: int, is_used: bool) -> dict[str, int]:
-    """Return the sizes of the state of label autocorrelation."""
-    sizes = {
-        "predictors": label_baselines.PREDICTORS,
-        "mixed": autocorrelation.MIXED,
-        "answers": label_baselines.ANSWERS,
-        "contexts": label_baselines.N_ROWS,
-        "notes": min(notes.NOTES, room),
-        "parts": late_mixture.PARTS,
-        "late_answers": late_mixture.LATE_ANSWERS,
-        "counted": late_mixture.COUNTED,
-    }
-    return {name: size * is_used for name, size in sizes.items()} | {"lags": notes.LAGS, "classes": n_classes}
+def new_autocorrelation(n_classes: int, room: int) -> State:
+    """Create the state of label autocorrelation.
+
+    `room` is the number of events, 0 if it is not used.
+    """
+    sizes = {"contexts": label_baselines.N_ROWS if room else 0, "notes": min(notes.NOTES, room), "classes": n_classes}
+    return State(autocorrelation.AUTOCORRELATION, sizes)

@@ -27,6 +27,7 @@ from streamsvm.core.rng import draw
 from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, u64
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
+from streamsvm.core.state import State
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 
@@ -51,13 +52,13 @@ TREES_STATE = Schema(
         "n_columns": Number("number of columns that have values", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
         "n_learned": Number("number of events learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "n_built": Number("number of trees built", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
-        "rng": Array(("generators",), "state of the random numbers", u64, saved=True, bounds=(0.0, 2.0**64)),
+        "rng": Array((1,), "state of the random numbers", u64, saved=True, bounds=(0.0, 2.0**64)),
         "values": Array(("columns", "stored"), "values of the stored events", f32, saved=True, bounds=_NUMBER),
         "labels": Array(("stored",), "their classes", i32, saved=True, bounds=(0.0, FEW)),
         "outputs": Array(("stored", "few"), "sums of the trees for them", f32, saved=True, bounds=_OUTPUT),
-        "columns": Array(("trees", "depth"), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
-        "thresholds": Array(("trees", "depth"), "threshold of each split", f32, saved=True, bounds=_NUMBER),
-        "leaves": Array(("trees*leaves", "few"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
+        "columns": Array(("trees", DEPTH), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
+        "thresholds": Array(("trees", DEPTH), "threshold of each split", f32, saved=True, bounds=_NUMBER),
+        "leaves": Array((f"trees*{LEAVES}", "few"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
         "scores": Array(("classes",), "scores of the current event"),
         "row": Array(("columns",), "values of the current event", f32),
         "leaf_by_event": Array(("stored",), "leaves of the stored events in a tree", i32),
@@ -65,13 +66,13 @@ TREES_STATE = Schema(
         "gradients": Array(("sample", "few"), "gradients of the sampled events", f32),
         "slopes": Array(("sample",), "gradients in the direction of the splits", f32),
         "leaf": Array(("sample",), "leaves of the sampled events", i64),
-        "tried": Array(("tried",), "candidate columns, -1 for none", i64),
-        "edges": Array(("tried", "edges"), "candidate thresholds in ascending order", f32),
-        "bins": Array(("tried", "sample"), "number of thresholds below the values of the sampled events", i32),
-        "sums": Array(("leaves", "bins"), "sum of the slopes by leaf and bin", f32),
-        "counts": Array(("leaves", "bins"), "number of sampled events by leaf and bin", f32),
-        "gains": Array(("edges",), "gain of each threshold"),
-        "curvatures": Array(("leaves", "few"), "sums of second derivatives by leaf", f32),
+        "tried": Array((TRIED,), "candidate columns, -1 for none", i64),
+        "edges": Array((TRIED, EDGES), "candidate thresholds in ascending order", f32),
+        "bins": Array((TRIED, "sample"), "number of thresholds below the values of the sampled events", i32),
+        "sums": Array((LEAVES, EDGES + 1), "sum of the slopes by leaf and bin", f32),
+        "counts": Array((LEAVES, EDGES + 1), "number of sampled events by leaf and bin", f32),
+        "gains": Array((EDGES,), "gain of each threshold"),
+        "curvatures": Array((LEAVES, "few"), "sums of second derivatives by leaf", f32),
         "terms": Array(("few",), "terms of a softmax"),
         "direction": Array(("few",), "direction of the splits"),
     },
@@ -79,22 +80,11 @@ TREES_STATE = Schema(
 trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
 
 
-def sizes_of(n_columns: int, n_classes: int, room: int) -> dict[str, int]:
-    """Return the sizes of a state with room for a number of events."""
-    return {
-        "generators": 1,
-        "stored": min(room, STORED),
-        "sample": min(room, SAMPLE),
-        "trees": min(room // EVERY_EARLY, TREES),
-        "depth": DEPTH,
-        "leaves": LEAVES,
-        "tried": TRIED,
-        "edges": EDGES,
-        "bins": EDGES + 1,
-        "columns": n_columns,
-        "classes": n_classes,
-        "few": min(n_classes, FEW),
-    }
+def new_trees(n_columns: int, n_classes: int, room: int, rows: State) -> State:
+    """Create a state with room for a number of events."""
+    sizes = {"stored": min(room, STORED), "sample": min(room, SAMPLE), "trees": min(room // EVERY_EARLY, TREES)}
+    sizes |= {"columns": n_columns, "classes": n_classes, "few": min(n_classes, FEW)}
+    return State(TREES_STATE, sizes, parts={"rows": rows})
 
 
 @inlined

@@ -161,38 +161,25 @@ def track_lateness(row, memory):
     return int(row.label >= 0 and row.seen > memory[SEEN])
 
 
-@inlined
-def scale_block(state, block, batch):
+def scale_rows(address, block_address, request_address):
     """Scale rows from `block.first` on, as many as fit into the block.
 
-    The statistics of each row cover the rows learned before it.
-
-    Returns
-    -------
-    int
-        The number of rows, or -1 - i if entry i of the first row cannot be used.
+    The statistics of each row cover the rows learned before it. Their number goes to `block.n_rows`; it is -1 - i if
+    entry i of the first row cannot be used. This function is compiled separately.
     """
+    state, block, batch = blend_at(address), block_at(block_address), batch_at(request_address)
     first, indptr = block.first, batch.indptr
-    capacity, at, n_block = block.scaled.shape[1], 0, 0
+    capacity, at, block.n_rows = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
         n_pairs = indptr[i + 1] - indptr[i] + 1
         if at + n_pairs > capacity:
             break
-        bad = add_row(state, block, batch, i, n_block, at)
+        bad = add_row(state, block, batch, i, block.n_rows, at)
         if bad < 0:
-            return bad if n_block == 0 else n_block
-        n_block += 1
+            block.n_rows = bad if block.n_rows == 0 else block.n_rows
+            break
+        block.n_rows += 1
         at += n_pairs
-    return n_block
-
-
-def scale_rows(address, block_address, request_address):
-    """Call `scale_block` as a separately compiled function.
-
-    It writes the result to `block.n_rows`.
-    """
-    block = block_at(block_address)
-    block.n_rows = scale_block(blend_at(address), block, batch_at(request_address))
 
 
 @inlined
@@ -260,9 +247,12 @@ def vote_on(state, block, batch, k, cached):
     return best_named(state)
 
 
-@inlined
-def vote_on_block(state, block, batch):
-    """Predict the rows of a block, write the requested answers and learn the labels."""
+def vote_on_rows(address, block_address, request_address):
+    """Predict the rows of a block, write the requested answers and learn the labels.
+
+    This function is compiled separately.
+    """
+    state, block, batch = blend_at(address), block_at(block_address), batch_at(request_address)
     cached = batch.cached > 0
     state.n_softened = 0
     for k in range(block.n_rows):
@@ -272,18 +262,13 @@ def vote_on_block(state, block, batch):
             batch.codes[i] = best
             if best >= 0:
                 answer(batch, i, best, state.proba, state.n_classes)
-        if batch.calls_back > 0:
+        if state.rows.calls_back > 0:
             call_back(state.rows, label, i)
         if label >= 0:
             if state.autocorrelation.weight < 1.0:  # learning must not depend on the number of earlier predictions
                 state.autocorrelation.weight = 1.0
                 find_proba(state, block, k)
             count(state, block, batch, label, k)
-
-
-def vote_on_rows(address, block_address, request_address):
-    """Call `vote_on_block` as a separately compiled function."""
-    vote_on_block(blend_at(address), block_at(block_address), batch_at(request_address))
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
@@ -306,7 +291,6 @@ def drive(address, values_address, columns_address, n, shared):
     state.cached = 0
     batch.shared, batch.cached = shared, int(cached)
     batch.notes, batch.predicts = int(notes), int(rows.label < 0)
-    batch.calls_back = rows.calls_back
     batch.indptr[1], batch.labels[0], batch.weights[0] = n, rows.label, rows.weight
     addresses = address_of(state), address_of(block), address_of(batch)
     block.first = 0
@@ -333,7 +317,7 @@ def run_rows(state, batch):
     """
     block, n_rows = state.block, batch.indptr.size - 1
     addresses = address_of(state), address_of(block), address_of(batch)
-    state.cached = block.first = 0
+    state.cached = block.first = state.rows.calls_back = 0
     while block.first < n_rows:
         call_pointer(state.scale, addresses)
         if block.n_rows < 0:

@@ -232,7 +232,7 @@ class KnownFeatures:
         n_refused: int,
         left_out: Mapping[Hashable, str] | None = None,
         watched: Mapping[Hashable, Recurrence] | None = None,
-        quoted: Mapping[Hashable, str] | None = None,
+        quoted: Iterable[Hashable] = (),
         noticed: Iterable[Notice] = (),
     ) -> None:
         """Restore the columns of another space, and its notices.
@@ -245,7 +245,7 @@ class KnownFeatures:
         for name, indicator in zip(names, is_indicator, strict=True):
             self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
-        self.texts.restore(left_out or {}, quoted or {})
+        self.texts.restore(left_out or {}, quoted)
         self.restore_counters(n_refused, watched or {})
 
     def restore_counters(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from connectors.columns.cells import shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
-from streamsvm.features.string_features import StringFeatures, conversion
+from streamsvm.features.string_features import StringFeatures
 from streamsvm.features.tables import names_with_values
 from streamsvm.labels import twin_of
 
@@ -259,7 +259,7 @@ class Mismatches:
         self._n_of_other_kind[name] = self._n_of_other_kind.get(name, 0) + n
         if self._n_of_other_kind[name] >= _MOST_OF_OTHER_KIND:
             if is_text:
-                learned, given, remedy = "numbers", "texts", f"convert each x by {conversion(value)}"
+                learned, given, remedy = "numbers", "texts", "convert each x to a number, such as float(x)"
             else:
                 given, learned = "numbers", f"texts such as {shown(next(iter(strings[name]), ''))}"
                 ways = {"str(x)": str(value), "str(int(x))": f"{value:.0f}"}

@@ -9,12 +9,10 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import call_pointer, inlined, kernel
 from streamsvm.core.signatures import INTEGER
 from streamsvm.core.simd import uint
-from streamsvm.features.scaler import n_ranked_values, rows_at
+from streamsvm.features.scaler import ABOVE_ALL, n_ranked_values, rows_at
 from streamsvm.features.sorted_window import (
     count_below,
     count_below_in_four,
-    count_upto,
-    guess_below,
     is_below,
     next_above,
     replace,
@@ -47,27 +45,22 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
     """
     rows, stats = rows_at(address), rows_at(statistics)
     values, columns = values_at(values_address, n_entries), columns_at(columns_address, n_entries)
-    n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
+    (n_ranked, width), entering, upto, n = rows.ranks.shape, rows.entering, rows.upto, 0
     for i in range(n_entries):
         x, column = values[uint(i)], columns[uint(i)]
         if column >= n_ranked:
             break
         if stats.centred[uint(column)] > 0.0 and x == x:
-            ordered, held = rows.ranks[uint(column)], n_ranked_values(stats, uint(column))
-            if held < rows.window:
-                entering[uint(column)] = count_below(ordered, x, held)
-                upto[uint(column)] = count_upto(ordered, x, held, entering[uint(column)])
-            elif not reuse_positions(rows, uint(column), x):
-                rows.searched[uint(n)], rows.sought[uint(n)] = column, x
-                n += 1
+            rows.searched[uint(n)], rows.sought[uint(n)] = column, x
+            n += 1
     search(rows, n, entering)
     n_equal = 0
     for k in range(n):
         column, x = rows.searched[uint(k)], rows.sought[uint(k)]
         below = upto[uint(column)] = entering[uint(column)]
-        if below == rows.window or rows.ranks[uint(column), uint(below)] != x:
+        if below == width or rows.ranks[uint(column), uint(below)] != x:
             continue
-        if below + 1 == rows.window or rows.ranks[uint(column), uint(below + 1)] != x:
+        if below + 1 == width or rows.ranks[uint(column), uint(below + 1)] != x:
             upto[uint(column)] = below + 1
         else:
             rows.searched[uint(n_equal)], rows.sought[uint(n_equal)] = column, next_above(x)
@@ -76,25 +69,8 @@ def find_ranks(address, statistics, values_address, columns_address, n_entries):
 
 
 @inlined
-def reuse_positions(rows, j, x):
-    """Use the positions found last if they apply to x; return whether they do.
-
-    Columns with few distinct values often repeat their positions.
-    """
-    below, upto, n = rows.entering[j], rows.upto[j], rows.window
-    if below == upto:  # the last value was new, so values may be continuous
-        return False
-    values = rows.ranks[j]
-    first, last = guess_below(values, x, n, below, upto), guess_below(values, next_above(x), n, below, upto)
-    if first < 0 or last < 0:
-        return False
-    rows.entering[j], rows.upto[j] = first, last
-    return True
-
-
-@inlined
 def search(rows, n, found):
-    """Count the recent values below each searched value in n full columns.
+    """Count the recent values below each searched value in n columns.
 
     The columns are in `rows.searched` and the values in `rows.sought`. The count of column j is written to found[j].
     """
@@ -103,7 +79,7 @@ def search(rows, n, found):
         count_below_in_four(rows.ranks, columns, sought, k, found)
         k += 4
     while k < n:
-        found[uint(columns[uint(k)])] = count_below(rows.ranks[uint(columns[uint(k)])], sought[uint(k)], rows.window)
+        found[uint(columns[uint(k)])] = count_below(rows.ranks[uint(columns[uint(k)])], sought[uint(k)])
         k += 1
 
 
@@ -143,6 +119,8 @@ def find_places(rows, stats, values, columns):
             continue
         j = uint(column)
         index = n_ranked_values(stats, j)
+        if index == 0:
+            empty(rows, j)
         after = index - window
         if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1
@@ -150,18 +128,21 @@ def find_places(rows, stats, values, columns):
         ordered, slot = rows.ranks[j], uint(index if after < 0 else after // spacing % window)
         oldest = rows.ring[j, slot]
         rows.ring[j, slot] = x
-        held = min(index, window)
-        if index >= window and oldest == x:
+        if oldest == x:
             rows.leaving[j] = -1
             continue
-        if index < window:
-            rows.leaving[j] = index
-        else:
-            rows.searched[uint(n)], rows.sought[uint(n)] = column, oldest
-            n += 1
-        if not is_below(ordered, x, held, rows.entering[j]):  # valid if `find_ranks` has just run on this row
-            rows.entering[j] = count_below(ordered, x, held)
+        rows.searched[uint(n)], rows.sought[uint(n)] = column, oldest
+        n += 1
+        if not is_below(ordered, x, rows.entering[j]):  # valid if `find_ranks` has just run on this row
+            rows.entering[j] = count_below(ordered, x)
     search(rows, n, rows.leaving)
+
+
+@inlined
+def empty(rows, j):
+    """Remove the recent values of column j."""
+    for k in range(rows.ranks.shape[1]):
+        rows.ring[j, uint(k)] = rows.ranks[j, uint(k)] = ABOVE_ALL
 
 
 ENTRY_POINTS = {

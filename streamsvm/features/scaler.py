@@ -41,6 +41,8 @@ MOST_EVENTS = 2.0**53
 MOST_SCALE = 1e162
 # Largest distance between two values, with a margin for means that round beyond LARGEST.
 FARTHEST = 2.0 * LARGEST
+# Recent values that have not arrived: above all others, so that a search of a whole window finds its end.
+ABOVE_ALL = 2.0 * LARGEST
 
 _COUNT = (0.0, MOST_EVENTS)
 
@@ -60,7 +62,6 @@ SCALER = Schema(
         "held": address("positive while a thread holds the learner's lock, or after another memory replaced this one"),
         "n_pairs": Number("number of pairs of the current event", i64),
         "in_order": Number("whether the pairs of the current event belong to the first weight rows, in order", i64),
-        "n_far": Number("if in order, number of values beyond FAR", i64),
         "scaling": Number("scaling method: NONE, STANDARD or RANK", i64),
         "window": Number("number of recent values that ranks refer to", i64),
         "spacing": Number("once the window is full, one of this many values enters it; a power of two", i64, 1),
@@ -74,7 +75,6 @@ SCALER = Schema(
         "request": Number("class to learn, or PREDICT, PROBA or CALLBACK", i64),
         "label": Number("class to learn, -1 for none", i64),
         "weight": Number("weight of the event"),
-        "predicts": Number("whether the event is predicted", i64),
         "needs_proba": Number("whether its probabilities are computed", i64),
         "calls_back": Number("whether the callback is called", i64),
         "at": Number("index of the row in its batch", i64),
@@ -103,8 +103,8 @@ SCALER = Schema(
         "narrow": _statistic("count of sampled values near the anchor but not equal to it", _COUNT),
         "longest": _statistic("largest value of `narrow` before a distant value reduced it", _COUNT),
         "began": _statistic("value of `present` at which the recent values of ranks start", _COUNT),
-        "ring": Array(("ranked", "window"), "recent values in order of arrival", saved=True),
-        "ranks": Array(("ranked", "window"), "recent values in ascending order", saved=True),
+        "ring": Array(("ranked", "window"), "recent values in order of arrival", saved=True, start=ABOVE_ALL),
+        "ranks": Array(("ranked", "window"), "recent values in ascending order", saved=True, start=ABOVE_ALL),
         "leaving": Array(("ranked",), "position in `ranks` of the oldest value, -1 if nothing changes", i64),
         "entering": Array(("ranked",), "position in `ranks` of the new value: the number of smaller values", i64),
         "upto": Array(("ranked",), "number of recent values not larger than it", i64),

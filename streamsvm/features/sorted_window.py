@@ -1,5 +1,7 @@
 """Sorted recent values of a column: binary search and replacement.
 
+A window that is not full ends with values above all others.
+
 Random values defeat branch prediction. The searches therefore have no branches, run in several columns at a time, and
 insertions move whole blocks.
 """
@@ -23,12 +25,12 @@ def mask_below(a, b):
 
 
 @inlined
-def count_below(values, x, held):
-    """Return the number of the first `held` sorted values that are smaller than x."""
-    if held == 0 or values[0] >= x:
+def count_below(values, x):
+    """Return the number of sorted values that are smaller than x."""
+    if values[0] >= x:
         return 0
     x = -(0.0 - x)
-    low, n = 0, held
+    low, n = 0, values.size
     while n > 1:
         half = n >> 1
         low += half & mask_below(values[uint(low + half - 1)], x)
@@ -38,7 +40,7 @@ def count_below(values, x, held):
 
 @inlined
 def count_below_in_four(ranks, columns, sought, k, found):
-    """Run `count_below` in four full columns at a time.
+    """Run `count_below` in four columns at a time.
 
     The columns are columns[k:k + 4] and the values sought[k:k + 4]. The result of column j is written to found[j]. The
     steps of one search depend on each other; four interleaved searches overlap their latencies.
@@ -67,38 +69,12 @@ def count_below_in_four(ranks, columns, sought, k, found):
 
 
 @inlined
-def is_below(values, x, held, below):
-    """Return whether exactly `below` of the first `held` values are smaller than x."""
-    if not 0 <= below <= held:
+def is_below(values, x, below):
+    """Return whether exactly `below` of the values are smaller than x."""
+    n = values.size
+    if not 0 <= below <= n:
         return False
-    return (below == 0 or values[uint(below - 1)] < x) and (below == held or values[uint(below)] >= x)
-
-
-@inlined
-def guess_below(values, x, held, first, second):
-    """Return `count_below` if it is 0, `held`, or one of two guesses, else -1."""
-    if values[0] >= x:
-        return 0
-    if values[uint(held - 1)] < x:
-        return held
-    if is_below(values, x, held, first):
-        return first
-    return second if is_below(values, x, held, second) else -1
-
-
-@inlined
-def count_upto(values, x, held, below):
-    """Return the number of values at most x, given the number of smaller ones."""
-    if below == held or values[uint(below)] != x:
-        return below
-    if values[uint(held - 1)] == x:
-        return held
-    low, n = below, held - below
-    while n > 1:
-        half = n >> 1
-        low += half & ~mask_below(x, -(0.0 - values[uint(low + half - 1)]))
-        n -= half
-    return low + 1 + mask_below(x, -(0.0 - values[uint(low)]))
+    return (below == 0 or values[uint(below - 1)] < x) and (below == n or values[uint(below)] >= x)
 
 
 @inlined

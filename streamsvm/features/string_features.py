@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,7 @@ from connectors.columns.cells import is_missing, shown
 from connectors.columns.number_formats import (
     FEWEST_DIFFERENT,
     NUMBER_FORMATS,
-    NumberFormat,
     are_addresses,
-    readings,
-    unit_of,
 )
 from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
@@ -32,6 +28,15 @@ WATCHED_AGAIN = 128
 # Without them, it is left out after LAST strings.
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 IDENTIFIERS, TIMES = "identifiers", "times"
+_QUOTED = (
+    "feature {name!r} contains numbers as texts, and each text is a category: convert each text x to a number, such as "
+    "float(x), or use --types {option}:number. For codes, confirm with categories=({name!r},) (--types "
+    "{option}:category)"
+)
+_MIXED = (
+    "feature {name!r} has numbers and texts such as {text}; each text becomes a category: use None for missing values "
+    "(--set missing=TEXT), and convert numbers with float(x)"
+)
 _NUMBERS = "feature {name!r} is in `categories`, but its numbers stay numbers: pass them as texts, such as str(x)"
 
 
@@ -80,13 +85,13 @@ class StringFeatures:
     closed
         Names whose new strings take no columns.
     quoted
-        Names whose strings are numbers, with the conversion.
+        Names whose strings are numbers.
     """
 
     def __init__(self, columns: KnownFeatures, categories: Iterable[Hashable], issued: Notices) -> None:
         self._columns, self._categories, self._issued = columns, set(categories), issued
         self.left_out: dict[Hashable, str] = {}
-        self.quoted: dict[Hashable, str] = {}
+        self.quoted: dict[Hashable, None] = {}
         self.watched: dict[Hashable, Recurrence] = {}
         self.closed: set[Hashable] = set()
 
@@ -97,9 +102,9 @@ class StringFeatures:
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         return twin
 
-    def restore(self, left_out: Mapping[Hashable, str], quoted: Mapping[Hashable, str]) -> None:
+    def restore(self, left_out: Mapping[Hashable, str], quoted: Iterable[Hashable]) -> None:
         """Restore the names that are left out and the names with quoted numbers."""
-        self.quoted, self.left_out = dict(quoted), dict(left_out)
+        self.quoted, self.left_out = dict.fromkeys(quoted), dict(left_out)
         for name, kind in self.left_out.items():
             if kind not in (IDENTIFIERS, TIMES):
                 raise ValueError(f"{name!r} is left out as {kind!r}")
@@ -139,9 +144,9 @@ class StringFeatures:
             recurrence.seen += 1
             if recurrence.seen > FIRST and (column := strings.get(text_of(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
-            if recurrence.seen == FIRST and name not in self.quoted and (remedy := _remedy_of_numbers(strings)):
-                self.quoted[name] = remedy
-                found.append(_quoted_notice(name, remedy))
+            if recurrence.seen == FIRST and name not in self.quoted and _are_numbers(strings):
+                self.quoted[name] = None
+                found.append(_quoted_notice(name))
             if recurrence.seen == FIRST and (all(map(is_spelled_out, strings)) or formats_of(strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
@@ -163,7 +168,7 @@ class StringFeatures:
     def notices(self) -> list[Notice]:
         """Return notices about names left out, quoted numbers and mixed types."""
         found = [*map(self._why_left_out, self.left_out)]
-        found += [_quoted_notice(name, way) for name, way in self.quoted.items() if name not in self.left_out]
+        found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
         numeric = (name for name in self._columns.numbers if name in self._categories)
         return found + self._mixed(dict.fromkeys((*self._columns.strings, *numeric)))
 
@@ -175,8 +180,7 @@ class StringFeatures:
 
     def _why_left_out(self, name: Hashable) -> Notice:
         if name in self.quoted:
-            before = "feature {name!r} is left out: nearly all of its values are new. "
-            return _quoted_notice(name, self.quoted[name], before)
+            return _quoted_notice(name, "feature {name!r} is left out: nearly all of its values are new. ")
         if self.left_out[name] == TIMES:
             why, instead = "its values are times", "; --types {option}:time converts them to hour and weekday"
         elif self._is_free_text(name):
@@ -199,101 +203,26 @@ class StringFeatures:
     def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
         strings, numbers = self._columns.strings, self._columns.numbers
         return [
-            _mixed_notice(name, next(iter(strings[name]))) if strings.get(name) else Notice.of(_NUMBERS, name)
+            Notice.of(_MIXED, name, text=shown(next(iter(strings[name]))))
+            if strings.get(name)
+            else Notice.of(_NUMBERS, name)
             for name in names
             if name in numbers and (strings.get(name) or name in self._categories)
         ]
 
 
-def conversion(text: str) -> str:
-    """Return the expressions that convert a string to a number.
+def _quoted_notice(name: Hashable, before: str = "") -> Notice:
+    return Notice.of(before + _QUOTED, name, option=shlex.quote(str(name)))
 
-    There are several if the string is ambiguous.
+
+def _are_numbers(strings: Iterable[str]) -> bool:
+    """Return whether all texts are numbers in one format, other than integer codes.
+
+    Missing texts are ignored.
     """
-    return " or ".join(_conversions("", [text])) or "float(x)"
-
-
-def _remedy_of_numbers(strings: Iterable[str]) -> str:
-    """Return conversions of strings to numbers, or an empty string for other strings.
-
-    The placeholder {name} stands for the feature name.
-    """
-    texts = [string for string in strings if not is_missing(string)]
-    if not _are_numbers(texts):
-        return ""
-    ways = _conversions("{name}", texts) or {"a function that reads them": "--types {name}:number"}
-    return " or ".join(f"{way} ({options})" for way, options in ways.items())
-
-
-def _mixed_notice(name: Hashable, text: str) -> Notice:
-    form = (
-        "feature {name!r} has numbers and texts such as {text}; each text becomes a category: use None for "
-        f"missing values (--set missing=TEXT), and convert numbers with {conversion(text)}"
-    )
-    return Notice.of(form, name, text=shown(text))
-
-
-def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
-    form = (
-        f"{before}feature {{name!r}} contains numbers as texts, and each text is a category: convert each text x by "
-        "{remedy}, or with converters= of River's iter_csv. For codes, confirm with categories=({name!r},) "
-        "(--types {option}:category)"
-    )
-    option = shlex.quote(str(name))
-    text = form.format(name=name, option=option, remedy=remedy.replace("{name}", option))  # may contain other braces
-    return Notice(text, form + remedy, name)
-
-
-def _are_numbers(cells: Sequence[str]) -> bool:
-    """Return whether all texts are numbers in one format, other than integer codes."""
+    cells = [string for string in strings if not is_missing(string)]
     if not cells or are_addresses(cells):
         return False
     if len({*cells}) < FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
         return False
     return any(all(map(each.reads, cells)) for each in NUMBER_FORMATS)
-
-
-def _conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
-    """Return a Python expression and command-line options for each meaning of texts.
-
-    The expressions convert a text `x` to a float.
-
-    Parameters
-    ----------
-    name
-        The column.
-    cells
-        Texts of the column.
-
-    Examples
-    --------
-    >>> _conversions("a", ["0,35", "2,5"])
-    {"float(x.replace(',', '.'))": '--set decimal=,'}
-    """
-    found = readings(cells, NUMBER_FORMATS)
-    return {expression: each.options(name) for each in found if (expression := _expression(each, cells))}
-
-
-def _expression(number_format: NumberFormat, cells: Sequence[str]) -> str:
-    """Return a Python expression that converts cells x to floats.
-
-    Returns an empty text if the conversion takes more than replacing characters.
-
-    Examples
-    --------
-    >>> _expression(NumberFormat(",", "."), ["1.234,5"]), _expression(NumberFormat(".", " "), ["1 234 %"])
-    ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
-    """
-    steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
-    is_spaced = number_format.thousands == " "
-    steps += [(mark, "") for mark in number_format.thousands if not is_spaced and any(mark in cell for cell in cells)]
-    steps += [(number_format.decimal, ".")] if number_format.decimal != "." else []
-    for cell in cells:
-        text = functools.reduce(lambda text, step: text.replace(*step), steps, cell)
-        try:
-            if float("".join(text.split()) if is_spaced else text) != float(number_format.plain(cell)):
-                return ""
-        except ValueError:
-            return ""
-    text = "x" + "".join(f".replace({old!r}, {new!r})" for old, new in steps)
-    return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"

@@ -23,7 +23,6 @@ BATCH = Schema(
         "notes": Number("whether label autocorrelation notes the predictions, as with `predict_one`", i64),
         "unordered": Number("whether rows are only predicted, and their order has no meaning", i64),
         "predicts": Number("whether to write codes, scores and probabilities", i64),
-        "calls_back": Number("whether to call the callback for each row", i64),
         "cached": Number("whether the first row is already scaled and scored by the members", i64),
         "values": Array(("entries",), "values of all rows; row i is values[indptr[i]:indptr[i + 1]]", external=True),
         "columns": Array(("entries",), "column of each value", i64, external=True),
@@ -72,12 +71,6 @@ def is_learned(batch, i):
 def late_at(batch, i):
     """Return the index in `memories` of row i if its label is delayed, else -1."""
     return batch.memory_rows[i] - 1 if batch.memory_rows.size > 0 else -1
-
-
-@inlined
-def needs_proba(batch):
-    """Return whether probabilities are an output or an argument of the callback."""
-    return batch.scores.size > 0 or batch.calls_back > 0
 
 
 @inlined

@@ -21,9 +21,9 @@ from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.signatures import INTEGER, NUMBER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
-from streamsvm.features.statistics import observe_current_row
+from streamsvm.features.statistics import observe
 from streamsvm.features.transform import load
-from streamsvm.online.batch import BATCH, answer, is_learned, needs_proba
+from streamsvm.online.batch import BATCH, answer, is_learned
 
 # Return value of `unpack` if it copies no values.
 NOT_TAKEN = -(1 << 62)
@@ -42,7 +42,7 @@ def drive(address, values_address, columns_address, n, shared):
         return
     call_pointer(rows.step, (rows.learner,))
     if rows.label >= 0:
-        observe_current_row(rows, values, columns)
+        observe(rows, values, columns)
 
 
 @inlined
@@ -97,9 +97,8 @@ def event(rows, packed, label, weight):
     if n == NOT_TAKEN:
         return -2
     rows.request, rows.label, rows.weight, rows.at = label, max(label, -1), weight, 0
-    rows.predicts = int(label < 0 or rows.callback != 0)
-    rows.needs_proba = int(label != PREDICT)
     rows.calls_back = int(rows.callback != 0 and (label >= 0 or label <= CALLBACK))
+    rows.needs_proba = int(label < PREDICT or rows.calls_back > 0)
     shared = n >= 0
     columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
     call_pointer(
@@ -122,8 +121,7 @@ def run_rows(rows, batch):
     Returns the number of rows.
     """
     values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
-    rows.predicts, rows.calls_back = batch.predicts, batch.calls_back
-    rows.needs_proba = int(needs_proba(batch))
+    rows.needs_proba, rows.calls_back = int(batch.scores.size > 0), 0
     for i in range(indptr.size - 1):
         start, end = indptr[i], indptr[i + 1]
         rows.at, rows.weight = i, batch.weights[i]

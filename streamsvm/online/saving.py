@@ -7,7 +7,6 @@ same schema by its memory alone.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
@@ -19,8 +18,7 @@ from connectors.notices import Notice, Notices, grouped
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.conformal import AllSets
-from streamsvm.features.rows import Floats
-from streamsvm.features.scaler import MOST_EVENTS, UNLIMITED
+from streamsvm.features.scaler import ABOVE_ALL, MOST_EVENTS, UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
@@ -28,7 +26,7 @@ from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
 from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
-from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
+from streamsvm.online.scaling import adopt_statistics, check_scaler
 from streamsvm.parameters import ParameterError
 
 # Bounds of the memory of a learner beyond its archive: bytes, and a multiple of its arrays.
@@ -75,7 +73,7 @@ class SavedLearner(RowLearner):
                 [encode_label(name), found.before, found.seen, *sorted(found.again)]
                 for name, found in space.texts.watched.items()
             ],
-            "quoted": [[encode_label(name), way] for name, way in space.texts.quoted.items()],
+            "quoted": list(map(encode_label, space.texts.quoted)),
             "noticed": grouped(space.noticed),
             "many_classes_at": self.labels.many_at,
             "sets": list(map(list, self._sets)),
@@ -149,7 +147,7 @@ class SavedLearner(RowLearner):
                 decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
                 for name, before, seen, *again in header["watched"]
             },
-            {decode_label(name): str(way) for name, way in header["quoted"]},
+            map(decode_label, header["quoted"]),
             map(Notice, map(str, header["noticed"])),
         )
 
@@ -180,26 +178,21 @@ class SavedLearner(RowLearner):
         fresh.take(self._state)
         self._use(fresh)
 
-    def _scaler(self) -> Scaler:
-        return scaler_of(self._rows, self._space)
-
-    def _has_units(self, scaler: Scaler) -> bool:
-        """Return whether unscaled values are stored in the units of an adopted model."""
-        return math.isinf(scaler.limit) and not scaler.is_identity
-
-    def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:
-        return scaler_for(given, self._rows, self._space, units)
-
     def _check_adopted(self, scaler: Scaler, classes: Sequence[Any]) -> None:
         check_scaler(scaler, self._rows, self.max_features)
         if len(classes) > self.max_classes:
             raise ParameterError("max_classes", f"is {self.max_classes}, the model has {len(classes)} classes")
 
-    def _adopt_scaler(self, scaler: Scaler) -> None:
-        """Set columns and statistics in an empty state."""
+    def _start_with(self, scaler: Scaler, classes: Sequence[Any]) -> None:
+        """Start anew with the columns, statistics and classes of a model."""
+        self._reset()
+        self._move(self._capacity, UNLIMITED)
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
+        for label in classes:
+            self._code(label)
+        self._state.classes.learned[: len(classes)] = self.n_events_learned / len(classes)
 
     # Schemas ------------------------------------------------------------------------------------------------------
 
@@ -326,9 +319,10 @@ def check_ranks(rows: State, stats: State) -> None:
     n, width = rows.ranks.shape
     if not rows.ranks.size:
         return
-    is_held = np.arange(width) < np.minimum(stats.present - stats.began, rows.window)[:n, None]
-    ring, ranks = (np.where(is_held, values, math.inf) for values in (rows.ring, rows.ranks))
-    alike = (np.sort(ring, axis=1) == ranks).all(axis=1)
+    n_held = np.where(stats.due < 0.0, 0.0, np.minimum(stats.present - stats.began, rows.window))[:n, None]
+    is_full = (rows.ranks < ABOVE_ALL) == (np.arange(width) < n_held)
+    is_full |= n_held == 0.0  # a restart empties the window at the next value
+    alike = (is_full & (np.sort(rows.ring, axis=1) == rows.ranks)).all(axis=1)
     if not alike.all():
         raise ArchiveError(f"the sorted values of column {int(alike.argmin())} are not its values")
 

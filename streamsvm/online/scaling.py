@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -124,16 +123,17 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
     )
 
 
-def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | None) -> Scaler:
+def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
     """Return the scaling with which a learner adopts a model.
 
     A model with a scaling keeps it. A model for unscaled values gets the learner's running statistics. If these do not
     cover its columns, it gets the statistics of its training data, which count as MAPPED events. A learner without
-    scaling stores the model in the given `units`, which leave predictions unchanged.
+    scaling refuses such data, because its step sizes assume columns of similar scale.
     """
-    if given.is_identity and rows.scaling == NONE and units is not None:
-        d = len(units)
-        return Scaler(given.names, given.is_indicator, np.zeros(d), units, np.full(d, MAPPED))
+    if rows.scaling == NONE and given.mean is not None:
+        raise ParameterError(
+            "scaling", "is 'none', but the model was fitted to columns of any scale: adopt it with scaling='standard'"
+        )
     if not given.is_identity or rows.scaling != STANDARD:
         _check_way(given, rows)
         return given
@@ -153,24 +153,6 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | 
             "use 'none'",
         )
     return Scaler(given.names, given.is_indicator, shift, scale, count, CLIP)
-
-
-def balancing_units(given: Scaler) -> Floats | None:
-    """Return units in which columns have equal weight and rows mean squared norm 1.
-
-    None if the model has no statistics of its columns.
-    """
-    if given.mean is None or given.spread is None:
-        return None
-    d = len(given.names)
-    root = np.hypot(given.mean, given.spread) * math.sqrt(d)
-    units = np.divide(1.0, root, out=np.ones(d), where=root > 0.0).clip(1.0 / LARGEST, LARGEST)
-    return np.where(given.is_indicator, 1.0, units)
-
-
-def without_units(scaler: Scaler) -> Scaler:
-    """Return the scaler with unit scale and no shift."""
-    return replace(Scaler.identity(scaler.names), is_indicator=scaler.is_indicator)
 
 
 def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:

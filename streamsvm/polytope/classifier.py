@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,13 +17,9 @@ from streamsvm.models import Polytopes
 from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
 from streamsvm.online.saving import check_bounds
-from streamsvm.online.scaling import SCALINGS, balancing_units, new_rows, without_units
+from streamsvm.online.scaling import SCALINGS, new_rows, scaler_for, scaler_of
 from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
-
-# Maximum change of a score by one step on an adopted model without scaling; the margin is 1. Step sizes assume scaled
-# values, and one step on a row of large values would overwrite the model.
-REACH = 0.1
 
 
 class CPMClassifier(base.OnlineClassifier):
@@ -158,13 +154,6 @@ class CPMClassifier(base.OnlineClassifier):
         self.categories = base.check_categories(categories)
         self._reset()
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"n_faces": 1, "scaling": "none"}
-        yield {"n_faces": 10, "scaling": "rank", "class_weight": "balanced"}
-        yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
-
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = UNLIMITED) -> State:
         """Return an empty state; `rows` is given if an ensemble scales the rows."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
@@ -194,20 +183,12 @@ class CPMClassifier(base.OnlineClassifier):
 
     @property
     def model(self) -> Polytopes:
-        """The current polytopes as plain arrays with their scaler.
-
-        The scaler has no units of columns.
-        """
-        model = self._held_model()
-        return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
-
-    def _held_model(self) -> Polytopes:
-        """Return the polytopes in the units of the state."""
+        """The current polytopes as plain arrays with their scaler."""
         n, c = len(self._space), int(self._state.n_classes)
         weights = self._state.split("weights")[: n + 1, :c] * self._state.classes[:c, None].scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
         beta, noise = self._own_temperature(), self.noise
-        own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler()
+        own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), scaler_of(self._rows, self._space)
         return Polytopes(*own, inverse_temperature=beta, noise=noise)
 
     @locked
@@ -219,8 +200,8 @@ class CPMClassifier(base.OnlineClassifier):
         has learned events with all columns. Otherwise it uses the statistics of the rows to which the polytopes were
         fitted. Predictions agree for rows without missing values and without clipped outliers.
 
-        With `scaling="none"`, the polytopes are kept in units of the columns of the rows to which they were fitted.
-        Predictions then agree for all rows, and a step changes a score by at most a tenth of the margin.
+        With `scaling="none"`, only the `model` of a learner without scaling is adopted. Use another scaling for models
+        of batch solvers.
 
         Parameters
         ----------
@@ -235,32 +216,23 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
             raise ParameterError("n_faces", f"is {self.n_faces}, the model has {n_faces}")
-        scaler = self._scaler_for(model.scaler, balancing_units(model.scaler))
+        scaler = scaler_for(model.scaler, self._rows, self._space)
         model = model if scaler is model.scaler else model.scaled_by(scaler)
         self._check_adopted(scaler, model.classes)
-        self._reset()
-        self._adopt_scaler(model.scaler)
-        for label in model.classes:
-            self._code(label)
-        self._grow()
+        self._start_with(scaler, model.classes)
         kernels.ENTRY_POINTS["open_classes"](self._state, n_classes)
         beta = min(max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
         self._state.inverse_temperature = beta
         calibration.activate(self._state.calibration, model.noise, model.inverse_temperature / beta)
-        self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 
     def _take_faces(self, codes: Ints, faces: Floats, biases: Floats) -> None:
-        """Replace the faces of some classes, and set their final step size.
-
-        Faces and biases are in the units of the stored weights.
-        """
+        """Replace the faces of some classes, and set their final step size."""
         state, d = self._state, faces.shape[2]
         weights = state.split("weights")
         weights[:, codes] = 0.0
         weights[1 : d + 1, codes] = faces.transpose(2, 0, 1)
         weights[0, codes] = biases
-        state.reach = REACH if self.scaling == "none" else 0.0
         for c in codes:
             own = state.classes[c]
             own.scale, own.steps = 1.0, self.horizon

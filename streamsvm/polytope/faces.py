@@ -82,12 +82,3 @@ def add_faces(weights, low, high, rows, values, m, coefs):
         j, x = uint(rows[uint(i)]), values[uint(i)]
         for f in range(low, high):
             weights[j, uint(f)] += x * coefs[uint(f)]
-
-
-@inlined
-def square_norm(values, m):
-    """Return the squared norm of the pairs."""
-    total = 0.0
-    for i in range(m):
-        total += values[uint(i)] * values[uint(i)]
-    return total

@@ -33,7 +33,7 @@ from streamsvm.online.calibration import (
     temperature_field,
 )
 from streamsvm.polytope.face_counts import assign, step_count
-from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces, square_norm
+from streamsvm.polytope.faces import GAP, MOST_WEIGHT, add_faces, dot_faces
 
 # Smaller scalars are multiplied into their arrays.
 SMALLEST = 1e-9
@@ -52,7 +52,6 @@ CPM = Schema(
         "entropy": Number("minimum entropy of the counts of a class's faces"),
         "count_growth": Number("growth factor of `next_count`"),
         "balanced": Number("whether class weights are inverse to class frequencies"),
-        "reach": Number("maximum change of a score by one step, 0 for no limit", saved=True, bounds=(0.0, 1.0)),
         "inverse_temperature": temperature_field(
             "inverse temperature of the probabilities", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
         ),
@@ -87,21 +86,13 @@ cpm_at, block_at = state_at(CPM), state_at(MINIBATCH)
 
 
 @inlined
-def score(state, rows, values, m):
-    """Compute the scores of all faces for an event, and the maximum of each class."""
-    n, k, scores, tops = state.n_classes, state.n_faces, state.scores, state.tops
-    dot_faces(state.weights, n * k, rows, values, m, scores)
-    for c in range(n):
-        tops[uint(c)] = slice_max(scores, c * k, k)
-
-
-@inlined
 def predict(state, rows, values, m):
     """Compute f of all classes and return the best class, or -1 if there is none."""
-    n, classes, tops, fs = state.n_classes, state.classes, state.tops, state.f
-    score(state, rows, values, m)
+    n, k, classes, scores, tops, fs = state.n_classes, state.n_faces, state.classes, state.scores, state.tops, state.f
+    dot_faces(state.weights, n * k, rows, values, m, scores)
     best, top = -1, -math.inf
     for c in range(n):
+        tops[uint(c)] = slice_max(scores, c * k, k)
         f = fs[uint(c)] = classes[uint(c)].scale * tops[uint(c)]
         if f > top:
             best, top = c, f
@@ -112,16 +103,6 @@ def predict(state, rows, values, m):
 def find_proba(state):
     """Compute the probabilities of all classes from f of the current event."""
     find_softmax(state.calibration, state.f, state.n_classes, state.inverse_temperature, state.proba)
-
-
-@inlined
-def score_to_learn(state, rows, values, m, label):
-    """Score an event before it is learned, and calibrate on a sample of events."""
-    if calibrates(state, label):
-        predict(state, rows, values, m)
-        calibrate(state, label)
-    else:
-        score(state, rows, values, m)
 
 
 @inlined
@@ -177,13 +158,12 @@ def step(state, rows, values, m, label, weight):
         weight *= own.weight
         if state.balanced > 0.0:
             weight *= (state.rows.seen + 1.0) / (n * own.learned)
-    most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
     low, high, is_parted = n * k, 0, n > FEW
     for c in range(n):
         first, a, top = c * k, classes[uint(c)].scale, tops[uint(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
-            change = min(weight / (state.l2 * step_count(state, c) * a), most / a)
+            change = weight / (state.l2 * step_count(state, c) * a)
             if c == label:
                 for f in range(first, first + k):
                     coefs[uint(f)] = 0.0
@@ -240,19 +220,14 @@ def run_event(address):
     rows = state.rows
     event_rows, values = current_row(rows)
     m, label = rows.n_pairs, rows.label
-    if rows.predicts:
-        best = predict(state, event_rows, values, m)
-        rows.best, rows.n_shares = best, state.n_classes
-        if best >= 0 and rows.needs_proba:
-            find_proba(state)
-        if rows.calls_back:
-            call_back(rows, label, rows.at)
-        if label >= 0 and calibrates(state, label):
-            calibrate(state, label)
-    elif label >= 0:
-        rows.best = -1
-        score_to_learn(state, event_rows, values, m, label)
+    rows.best, rows.n_shares = predict(state, event_rows, values, m), state.n_classes
+    if rows.best >= 0 and rows.needs_proba:
+        find_proba(state)
+    if rows.calls_back:
+        call_back(rows, label, rows.at)
     if label >= 0:
+        if calibrates(state, label):
+            calibrate(state, label)
         step(state, event_rows, values, m, label, rows.weight)
 
 

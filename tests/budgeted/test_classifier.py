@@ -12,13 +12,21 @@ from streamsvm import BSGDClassifier
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import accuracy, arrays_of, blobs, check_with_river, dicts, ring, snapshot, with_constants
-
-ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
+from tests.learners import (
+    BSGD_SETTINGS,
+    accuracy,
+    arrays_of,
+    blobs,
+    check_with_river,
+    dicts,
+    ring,
+    snapshot,
+    with_constants,
+)
 
 
 def test_river():
-    check_with_river(BSGDClassifier(**ALL_SETTINGS[4]))  # with heads
+    check_with_river(BSGDClassifier(**BSGD_SETTINGS[4]))  # with heads
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------
@@ -57,7 +65,7 @@ def test_learned_metric_drops_irrelevant_features():
 
 def test_never_more_than_the_budget():
     X, y = blobs(1_000, 3)
-    for settings in ALL_SETTINGS:
+    for settings in BSGD_SETTINGS:
         model = BSGDClassifier(**settings)
         for x, label in zip(dicts(X[:300]), y, strict=False):
             model.learn_one(x, label)
@@ -86,7 +94,7 @@ def test_weights_count():
 
 def test_no_weight_is_too_much():
     X, y = blobs(300, 3)
-    for settings in ALL_SETTINGS:
+    for settings in BSGD_SETTINGS:
         model = BSGDClassifier(**settings)
         model.learn_many(X, y, w=np.where(np.arange(300) % 3, 1.0, 1e100))
         assert np.isfinite(model.model.coefs).all()
@@ -144,7 +152,7 @@ def test_refuses_a_model_that_does_not_fit():
 # Unusual streams --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
+@pytest.mark.parametrize("settings", BSGD_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
 def test_degenerate_events(settings):
     model = BSGDClassifier(**settings)
     assert model.predict_one({"a": 1.0}) is None

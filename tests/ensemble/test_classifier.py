@@ -16,6 +16,7 @@ from streamsvm.models import ArchiveError
 from tests.choices import each_choice
 from tests.errors import raises
 from tests.learners import (
+    ENSEMBLE_SETTINGS,
     accuracy,
     arrays_of,
     assert_same_knowledge,
@@ -28,11 +29,9 @@ from tests.learners import (
     snapshot,
 )
 
-ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
-
 
 def test_river():
-    check_with_river(StreamSVMClassifier(**ALL_SETTINGS[0]))
+    check_with_river(StreamSVMClassifier(**ENSEMBLE_SETTINGS[0]))
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -156,7 +155,7 @@ def awkward(n=350):
     return X, y.tolist()
 
 
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("settings", ENSEMBLE_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
 def test_batches_are_a_loop(settings):
     X, y = awkward()
     single, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.core.state import State
 from streamsvm.ensemble import combined_vote
 from streamsvm.ensemble.combined_vote import MIXTURE, PLAIN, POOLED, STACKED, STEPS, VOTES
 from streamsvm.online.calibration import MOST_SURPRISE
@@ -18,9 +17,7 @@ N_HEADS, N_CLASSES, CAPACITY = 3, 3, 4
 
 
 def fresh():
-    state = State(combined_vote.COMBINATION, combined_vote.combination_sizes(N_HEADS, CAPACITY))
-    combined_vote.begin(state)
-    return state
+    return combined_vote.new_combination(N_HEADS, CAPACITY)
 
 
 def vote(state, heads, first):

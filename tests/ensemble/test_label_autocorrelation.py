@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.core.state import State
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import label_baselines as baselines
 from streamsvm.ensemble import notes
-from streamsvm.ensemble.memory import autocorrelation_sizes
+from streamsvm.ensemble.memory import new_autocorrelation
 from streamsvm.online.calibration import MOST_SURPRISE, TEMPERATURE_RATE
 from tests.learners import interpreted
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:overflow")
 
 
 def fresh(n_classes=N_CLASSES):
-    return State(autocorrelation.AUTOCORRELATION, autocorrelation_sizes(n_classes, notes.NOTES, True))
+    return new_autocorrelation(n_classes, notes.NOTES)
 
 
 def learn(state, key, label, n=N_CLASSES, proba=None):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.core.state import State
 from streamsvm.ensemble import late_mixture
-from streamsvm.ensemble.label_autocorrelation import AUTOCORRELATION
 from streamsvm.ensemble.label_baselines import BY_LAST
-from streamsvm.ensemble.memory import autocorrelation_sizes
+from streamsvm.ensemble.memory import new_autocorrelation
 from tests.learners import interpreted
 
 learn_late, mix_late, count_late = map(
@@ -26,7 +24,7 @@ def named_places(rng: np.random.Generator, n: int) -> np.ndarray:
 def test_weights_and_leads_are_those_of_the_formulas(n: int) -> None:
     """Updates against numpy."""
     rng = np.random.default_rng(n)
-    state = State(AUTOCORRELATION, autocorrelation_sizes(n, 1, True))
+    state = new_autocorrelation(n, 1)
     weights, gain, leads = (
         np.full(late_mixture.PARTS, 1.0 / late_mixture.PARTS),
         0.0,
@@ -60,7 +58,7 @@ def test_weights_and_leads_are_those_of_the_formulas(n: int) -> None:
 
 
 def test_frequencies_that_judge_do_not_include_the_label_or_labels_after_the_prediction() -> None:
-    n, delay, state = 3, 50, State(AUTOCORRELATION, autocorrelation_sizes(3, 1, True))
+    n, delay, state = 3, 50, new_autocorrelation(3, 1)
     y = np.random.default_rng(0).integers(n, size=400)
     for i, label in enumerate(y.tolist()):
         state.n_learned = i
@@ -72,7 +70,7 @@ def test_frequencies_that_judge_do_not_include_the_label_or_labels_after_the_pre
 
 
 def test_the_mixture_applies_while_labels_are_late() -> None:
-    n, state = 3, State(AUTOCORRELATION, autocorrelation_sizes(3, 1, True))
+    n, state = 3, new_autocorrelation(3, 1)
     plain = np.array([0.7, 0.2, 0.1])
     state.answers[BY_LAST], mixed = 1, plain.copy()
     mix_late(state, n, mixed)

@@ -120,33 +120,10 @@ def test_texts_that_are_numbers_are_reported_once(caplog):
     assert "float(x)" in caplog.text
 
 
-SPELLED = {
-    "float(x.replace(',', '.')) (--set decimal=,)": lambda i: f"{i % 70},35",
-    "float(x.replace(',', '')) (--set decimal=. --set thousands=,)": lambda i: f"{i % 70 + 1},234.5",
-    "float(x.replace('.', '').replace(',', '.')) (--set decimal=, --set thousands=.)": lambda i: f"{i % 70 + 1}.234,5",
-    "float(''.join(x.split())) (--set decimal=. --set thousands=space)": lambda i: f"{i % 70 + 1}\u202f234",
-    "float(x.replace('$', '')) (--types a:number)": lambda i: f"${i % 70}.25",
-    "float(x.replace('%', '')) (--types a:number)": lambda i: f"-{i % 70}.5 %",
-}
-
-
-@pytest.mark.parametrize("remedy", SPELLED)
-def test_the_remedy_for_numbers_in_texts_works_for_their_spelling(remedy):
-    given = [SPELLED[remedy](i) for i in range(100)]
-    (notice,) = texts(100, a=given.__getitem__).notices()
-    assert remedy in notice
-    numbers = [eval(remedy.partition(" (")[0], {"x": x}) for x in given]
-    assert len(set(numbers)) == 70
-    model = CPMClassifier()
-    model.learn_many([{"a": number} for number in numbers[:50]], LABELS[:50])
-    model.predict_many([{"a": x} for x in given])
-    assert f"convert each x by {remedy.partition(' (')[0]}" in model.notices[-1]
-
-
-def test_ambiguous_numbers_in_texts_are_reported_with_both_meanings():
-    (notice,) = texts(100, a=lambda i: f"{i % 9 + 1},{100 + i % 70}").notices()
-    assert "float(x.replace(',', '.')) (--set decimal=,)" in notice
-    assert "float(x.replace(',', '')) (--set decimal=. --set thousands=,)" in notice
+@pytest.mark.parametrize("form", ["{},35", "{},234.5", "{}.234,5", "{}\u202f234", "${}.25", "-{}.5 %", "{},105"])
+def test_numbers_in_texts_are_reported_in_any_format(form):
+    (notice,) = texts(100, a=lambda i: form.format(i % 70 + 1)).notices()
+    assert "--types a:number" in notice
 
 
 def test_many_features_of_one_kind_share_a_line(caplog):

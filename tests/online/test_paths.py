@@ -29,7 +29,19 @@ from streamsvm.features.rows import BadRows
 from streamsvm.online.base import OnlineClassifier
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import assert_same_knowledge, blobs, csr, dicts, knowledge, looped, ring, snapshot
+from tests.learners import (
+    BSGD_SETTINGS,
+    CPM_SETTINGS,
+    ENSEMBLE_SETTINGS,
+    assert_same_knowledge,
+    blobs,
+    csr,
+    dicts,
+    knowledge,
+    looped,
+    ring,
+    snapshot,
+)
 
 NAN = math.nan
 
@@ -66,7 +78,8 @@ def test_a_copy_shares_nothing(make, copied):
 
 KEPT = [
     *(MAKERS[1], MAKERS[4]),
-    *(partial(make, **params) for make in (BSGDClassifier, StreamSVMClassifier) for params in make._unit_test_params()),
+    *(partial(BSGDClassifier, **params) for params in BSGD_SETTINGS),
+    *(partial(StreamSVMClassifier, **params) for params in ENSEMBLE_SETTINGS),
 ]
 
 
@@ -504,7 +517,7 @@ def test_all_checks_of_river_for_mini_batch_classifiers_are_run():
     assert importlib.util.find_spec("pandas")
     assert importlib.util.find_spec("sklearn")
     general, on_data, n_data_sets, on_long_streams = 15, 15, 3, 1
-    for params in CPMClassifier._unit_test_params():
+    for params in CPM_SETTINGS:
         n_checks = len(list(checks.yield_checks(CPMClassifier(**params))))
         assert n_checks == general + (on_data + on_long_streams) * n_data_sets
     assert CPMClassifier()._unit_test_skips() == set()
