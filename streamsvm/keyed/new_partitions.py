@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import tempfile
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
@@ -37,23 +38,23 @@ logger = logging.getLogger("streamsvm.keyed")
 
 SUFFIX = SEPARATOR + orjson.dumps(STATE)
 _BATCH, _WAIT_S = 1000, 0.2  # most records at once, and seconds to wait for them
-_BUSY_S = 60.0
 _FOLLOWED_S = 900.0  # from a start on; producers refresh the partitions of a topic every 5 minutes by default
 EACH_S = 1.0
 _PATIENCE_S = TRANSACTION_S + 30.0
 
-_TABLES = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-CREATE TABLE IF NOT EXISTS states (
+_TABLE = """
+PRAGMA journal_mode = MEMORY;
+PRAGMA synchronous = OFF;
+CREATE TABLE states (
     key BLOB, partition INTEGER, written INTEGER, processed BLOB, state BLOB, PRIMARY KEY (key, partition)
 );
-CREATE TABLE IF NOT EXISTS places (partition INTEGER PRIMARY KEY, place INTEGER);
 """
 
 
 class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
     """Copy on disk of the states of all keys, as last read from the changelog.
+
+    The file has no name, so that it ends with the worker.
 
     Parameters
     ----------
@@ -61,22 +62,22 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         The application.
     changelog
         The changelog topic of the application's states.
-    path
-        The file of the copy. If it is missing, the changelog is read from the start.
+    folder
+        The folder of the copy.
     growths
         The increases in partitions of the event topics.
     """
 
-    def __init__(self, app: Application, changelog: str, path: Path, growths: Sequence[Growth]) -> None:
+    def __init__(self, app: Application, changelog: str, folder: Path, growths: Sequence[Growth]) -> None:
         self.growths = growths
-        self._app, self._changelog, self._path = app, changelog, path
+        self._app, self._changelog, self._folder = app, changelog, folder
+        self._read: dict[int, int] = {}  # offset up to which each partition of the changelog was read
         self._until = time.monotonic() + _FOLLOWED_S  # workers start again after an increase
         self._next = 0.0
 
     def __enter__(self) -> MovedStates:
-        self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._db = stack.enter_context(contextlib.closing(self._open()))
             self._client = stack.enter_context(query_consumer(self._app))
             began = time.monotonic()
@@ -109,7 +110,7 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         """
         if own is None and self._next <= time.monotonic() < self._until:
             self.catch_up()
-        query = "SELECT partition, written, processed, state FROM states WHERE key = ?"
+        query = "SELECT partition, written, processed, state FROM states WHERE key = ? AND state IS NOT NULL"
         with self._working():
             rows = {row[0]: row for row in self._db.execute(query, (key,))}
         mine = rows.pop(partition, None)
@@ -137,10 +138,12 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
 
     def catch_up(self) -> int:
         """Read records committed to the changelog since the last read; return a count."""
-        left, begin = self._unread()
+        n_partitions = count_partitions(self._app, self._changelog)
+        ends = {p: end_offset(self._client, self._changelog, p) for p in range(n_partitions)}
+        left = {p: stop for p, stop in ends.items() if self._read.get(p, 0) < stop}
         n, deadline = 0, time.monotonic() + _PATIENCE_S
         if left:
-            self._client.assign([TopicPartition(self._changelog, p, begin[p]) for p in left])
+            self._client.assign([TopicPartition(self._changelog, p, self._read.get(p, 0)) for p in left])
         while left:
             found = self._client.consume(_BATCH, _WAIT_S)
             if not found and time.monotonic() > deadline:  # an open transaction, or no broker available
@@ -157,73 +160,36 @@ class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
         self._next = time.monotonic() + EACH_S
         return n
 
-    def _unread(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return end and start offsets of changelog partitions with unread records."""
-        n = count_partitions(self._app, self._changelog)
-        ends = {p: end_offset(self._client, self._changelog, p) for p in range(n)}
-        with self._working():
-            places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
-            if any(place > ends.get(p, 0) for p, place in places.items()):  # the topic was deleted and created again
-                self._db.executescript("BEGIN IMMEDIATE; DELETE FROM states; DELETE FROM places; COMMIT;")
-                places = {}
-        begin = {p: places.get(p, 0) for p in ends}
-        return {p: stop for p, stop in ends.items() if begin[p] < stop}, begin
-
     def _store(self, records: Sequence[Any]) -> None:
-        """Store the last record of each key, unless another worker has stored it."""
+        """Store the last record of each key."""
+        rows: dict[tuple[bytes, int], Any] = {}
+        for record in records:
+            partition, key, headers = record.partition(), record.key(), dict(record.headers() or ())
+            self._read[partition] = record.offset() + 1
+            if headers.get(CHANGELOG_CF_MESSAGE_HEADER) != b"default" or not key.endswith(SUFFIX):
+                continue
+            value, key = record.value(), key.removesuffix(SUFFIX)
+            if value is not None and CHANGELOG_TTL_STAMPED_HEADER in headers:
+                value = value[TTL_STAMP_BYTES:]
+            processed = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER)
+            rows[key, partition] = (key, partition, record.timestamp()[1], processed, value)
         with self._working(), self._db:  # commits, or rolls back
-            self._db.execute("BEGIN IMMEDIATE")
-            places = dict(self._db.execute("SELECT partition, place FROM places"))
-            rows: dict[tuple[bytes, int], Any] = {}
-            for record in records:
-                partition, offset, key = record.partition(), record.offset(), record.key()
-                if offset < places.get(partition, 0):
-                    continue
-                places[partition] = offset + 1
-                headers = dict(record.headers() or ())
-                if headers.get(CHANGELOG_CF_MESSAGE_HEADER) != b"default" or not key.endswith(SUFFIX):
-                    continue
-                value, key = record.value(), key.removesuffix(SUFFIX)
-                if value is not None and CHANGELOG_TTL_STAMPED_HEADER in headers:
-                    value = value[TTL_STAMP_BYTES:]
-                processed = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER)
-                rows[key, partition] = (key, partition, record.timestamp()[1], processed, value)
-            kept, deleted = (
-                [row for row in rows.values() if row[4] is not None],
-                [k for k in rows if rows[k][4] is None],
-            )
-            self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", kept)
-            self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", deleted)
-            self._db.executemany("REPLACE INTO places VALUES (?, ?)", places.items())
+            self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", rows.values())
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
-        """Add the path to errors, and remove a corrupt copy so that it is read again."""
+        """Add the folder to errors."""
         try:
             yield
-        except sqlite3.Error as error:
-            what = f"{self._path}: the states of moved keys cannot be read or written: {error}"
-            if type(error) is sqlite3.DatabaseError:
-                self._path.unlink(missing_ok=True)
-                what += ": the file was removed. Start the worker again, which reads the states from Kafka"
+        except (sqlite3.Error, OSError) as error:
+            what = f"{self._folder}: the states of moved keys cannot be read or written: {error}"
             raise ConnectorError(what, "moved keys") from error
 
     def _open(self) -> sqlite3.Connection:
-        """Open the copy; replace a corrupt file by an empty one.
-
-        The states are then read from the changelog again.
-        """
-        with self._working():
-            db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
-            try:
-                db.executescript(_TABLES)
-            except BaseException as error:
-                db.close()
-                if type(error) is not sqlite3.DatabaseError:  # locked, or the disk is full
-                    raise
-                logger.warning("%s: %s: reading the states of moved keys from Kafka again", self._path, error)
-                self._path.unlink()
-                return self._open()
+        with self._working(), tempfile.NamedTemporaryFile(dir=self._folder) as file, contextlib.ExitStack() as stack:
+            db = stack.enter_context(contextlib.closing(sqlite3.connect(file.name)))
+            db.executescript(_TABLE)
+            stack.pop_all()
             return db
 
 

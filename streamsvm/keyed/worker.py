@@ -144,9 +144,8 @@ class Worker:
             yield
             return
         [changelog] = self.app.topics.changelog_topics_list
-        path = Path(self.app.config.state_dir, f"{self.app.config.consumer_group}.moved.sqlite")
         with (
-            MovedStates(self.app, changelog.name, path, self._growths) as moved,
+            MovedStates(self.app, changelog.name, Path(self.app.config.state_dir), self._growths) as moved,
             PausedPartitions(self.app, moved) as paused,
         ):
             self.cache.moved, self.app.first_paused = moved.find, paused.first_paused

@@ -80,6 +80,6 @@ def test_moved_keys_are_found_at_any_time(ahead: float, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.setattr(new_partitions, "EACH_S", 0.0)
         patch.setattr(time, "time", lambda clock=time.time: clock() + ahead)
-        copy = Copy(topic, tmp_path / "copy.sqlite", stack)
+        copy = Copy(topic, stack)
         topic.store({(0, b"key"): b"state"}, {0: 1})
         assert copy.find(1, b"key", None) == b"state"

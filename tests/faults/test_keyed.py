@@ -66,9 +66,9 @@ class Topic:
 class Copy(new_partitions.MovedStates):
     """Copy of the states of moved keys, read from the changelog of a topic."""
 
-    def __init__(self, topic: Topic, path: Path, stack: contextlib.ExitStack | None = None) -> None:
+    def __init__(self, topic: Topic, stack: contextlib.ExitStack | None = None) -> None:
         assert topic.growth is not None
-        super().__init__(None, "", path, [topic.growth])  # type: ignore[arg-type]
+        super().__init__(None, "", topic.folder, [topic.growth])  # type: ignore[arg-type]
         self._topic, self._db = topic, self._open()
         if stack is not None:
             stack.enter_context(contextlib.closing(self._db))
@@ -109,7 +109,7 @@ class Worker:
     def grow(self) -> None:
         """Begin, with a copy of the states of moved keys if partitions were added."""
         if self.topic.growth is not None:
-            self._copy = Copy(self.topic, self.topic.folder / f"{self.number}.sqlite")
+            self._copy = Copy(self.topic)
             self.cache.moved = self._copy.find
         self.begin()
 
