@@ -12,7 +12,7 @@ import orjson
 
 from connectors.columns.roles import check_times
 from connectors.columns.times import SingleTimes
-from streamsvm.keyed.key_events import Key, KeyEvents
+from streamsvm.keyed.key_events import Key
 from streamsvm.keyed.key_state import unseal
 from streamsvm.keyed.packing import Packer
 from streamsvm.keyed.prior import prior_model_of
@@ -23,7 +23,7 @@ from streamsvm.parameters import ParameterError, ParameterTypeError, check_numbe
 STATE = "streamsvm"
 
 
-class KeyedClassifier(KeyEvents):
+class KeyedClassifier:
     """One model per key of a stream, with a state per key as bytes.
 
     Each event is predicted, then learned if it has a label, by a learner that sees only the events of its key. The
@@ -128,34 +128,34 @@ class KeyedClassifier(KeyEvents):
         check_number("max_pending", max_pending, 1, 1_000_000, whole=True)
         self.label, self.ignore, self.time, self.join = label, tuple(ignore), time, join
         self.key_ttl, self.label_timeout, self.max_pending = key_ttl, label_timeout, max_pending
-        self._key_ttl_ms = _milliseconds("key_ttl", key_ttl)
-        self._label_timeout_ms = _milliseconds("label_timeout", label_timeout)
-        if time is None and (self._key_ttl_ms or self._label_timeout_ms):
-            given = "key_ttl" if self._key_ttl_ms else "label_timeout"
+        self.key_ttl_ms = _milliseconds("key_ttl", key_ttl)
+        self.label_timeout_ms = _milliseconds("label_timeout", label_timeout)
+        if time is None and (self.key_ttl_ms or self.label_timeout_ms):
+            given = "key_ttl" if self.key_ttl_ms else "label_timeout"
             raise ParameterError(given, "uses the times of events: set `time` to their field")
-        if join is None and self._label_timeout_ms:
+        if join is None and self.label_timeout_ms:
             raise ParameterError(
                 "label_timeout", "is for late labels: set `join` to the field that labels and events share"
             )
         check_times("KeyedClassifier", time_unit, time_format)
-        self._times = SingleTimes(time_unit, time_format)
+        self.times = SingleTimes(time_unit, time_format)
         fields = [name for name in (label, time, join) if name is not None]
         if len(set(fields)) < len(fields):
             what = f"and `time` and `join` must be fields of their own, got {', '.join(map(repr, fields))}"
             raise ParameterError("label", what)
-        self._packer = Packer(model)
-        self._prior = prior_model_of(prior_model, prior_model_learns, model)
+        self.packer = Packer(model)
+        self.prior = prior_model_of(prior_model, prior_model_learns, model)
         self.counts: Counter[str] = Counter()
 
     @property
     def prior_model(self) -> Any:
         """The model of all keys, None without one."""
-        return None if self._prior is None else self._prior.model
+        return None if self.prior is None else self.prior.model
 
     @property
     def settings(self) -> dict[str, Any]:
         """Model parameters that the states of all keys must share, as JSON values."""
-        return dict(self._packer.settings)
+        return dict(self.packer.settings)
 
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
         """Predict the events of one key in order, and learn those with a label.
@@ -186,10 +186,10 @@ class KeyedClassifier(KeyEvents):
         TypeError
             If the state is not bytes.
         """
-        key = self.unpack(state)
-        answers = [self.answer(key, event) for event in events]
-        state = self.pack(key)
-        self.release(key)
+        key = Key(self, state)
+        answers = [key.answer(event) for event in events]
+        state = key.pack()
+        key.release()
         return answers, state
 
     def __call__(self, value: Mapping[Any, Any], state: Any) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class KeyedClassifier(KeyEvents):
         KeyError, ValueError
             If the event has no valid time.
         """
-        return self._times.of(str(self.time), event[self.time])
+        return self.times.of(str(self.time), event[self.time])
 
     def check_prior_model(self, events: Sequence[Mapping[Any, Any]]) -> None:
         """Warn if the prior model knows few of the features of events.
@@ -266,9 +266,9 @@ class KeyedClassifier(KeyEvents):
         FeatureMismatchError
             If no feature is known.
         """
-        if self._prior is not None:
+        if self.prior is not None:
             others = {self.label, self.join, self.time, *self.ignore}
-            self._prior.check_names([{name: event[name] for name in event if name not in others} for event in events])
+            self.prior.check_names([{name: event[name] for name in event if name not in others} for event in events])
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:
@@ -351,12 +351,12 @@ class KeyCache:
             self._keys.move_to_end(key)
         if events:
             self._changed[key] = found
-        return [self.keyed.answer(found, event) for event in events]
+        return [found.answer(event) for event in events]
 
     def flush(self) -> None:
         """Save all keys changed since their last save, before the engine commits."""
         for key, found in self._changed.items():
-            self._save(key, self.keyed.pack(found))
+            self._save(key, found.pack())
         self._changed.clear()
 
     def drop(self, belongs: Callable[[Any], bool] | None = None) -> None:
@@ -369,15 +369,15 @@ class KeyCache:
         """
         for key in [key for key in self._keys if belongs is None or belongs(key)]:
             self._changed.pop(key, None)
-            self.keyed.release(self._keys.pop(key))
+            self._keys.pop(key).release()
 
     def _fetch(self, key: Hashable) -> Key:
         """Load a key, after removing the least recently used one if the cache is full."""
         while len(self._keys) >= self.max_keys:
             oldest, found = next(iter(self._keys.items()))
             if oldest in self._changed:
-                self._save(oldest, self.keyed.pack(found))
+                self._save(oldest, found.pack())
                 del self._changed[oldest]
-            self.keyed.release(self._keys.pop(oldest))
-        found = self._keys[key] = self.keyed.unpack(self._load(key))
+            self._keys.pop(oldest).release()
+        found = self._keys[key] = Key(self.keyed, self._load(key))
         return found

@@ -13,6 +13,7 @@ from river import linear_model
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyCache, KeyedClassifier, KeyStateError
+from streamsvm.keyed.key_events import Key
 from streamsvm.keyed.key_state import seal, unseal
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
@@ -134,10 +135,10 @@ def test_it_can_be_sent_to_workers(model):
     events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
     keyed = KeyedClassifier(model, prior_model=trained())
     _, state = keyed.step(None, events)
-    key = keyed.unpack(state)
+    key = Key(keyed, state)
     sent = pickle.loads(pickle.dumps(keyed))
     assert sent.step(state, events) == keyed.step(state, events)
-    assert keyed.pack(key) == state
+    assert key.pack() == state
 
 
 def test_parents_of_other_kinds():
@@ -352,11 +353,8 @@ def test_late_labels_are_learned_with_the_predicted_features(doings, most):
     cache.flush()
     for key, data in store.items():
         assert data == states[key]
-        learner = (
-            KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=0.003)
-            .unpack(data)
-            .model.learner
-        )
+        fresh = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", label_timeout=0.003)
+        learner = Key(fresh, data).model.learner
         assert snapshot(learner) == snapshot(slow[key].model)
 
 
@@ -376,7 +374,7 @@ def test_late_labels_with_a_parent_and_a_blend():
         _, state = keyed.step(state, [{"order": i, "a": event["a"]}, {"order": i, "label": event["label"]}])
         alone.predict_one({"a": event["a"]})
         alone.learn_one({"a": event["a"]}, event["label"])
-    key = keyed.unpack(state)
+    key = Key(keyed, state)
     assert snapshot(key.model.learner) == snapshot(alone)
     assert key.vote.own > 0.0
     assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}
