@@ -114,6 +114,21 @@ class MutableParameter:
             model.__dict__[self._name] = value
 
 
+class FixedParameter:
+    """Descriptor of a parameter that is refused once the model exists.
+
+    It has no `__get__`, so that reading stays a look-up in the model's `__dict__`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __set__(self, model: Any, value: Any) -> None:
+        if "_lock" in model.__dict__:
+            check_mutable(model, self._name)
+        model.__dict__[self._name] = value
+
+
 def check_mutable(model: Any, name: str) -> None:
     """Raise an error for a parameter that is fixed once a model runs.
 

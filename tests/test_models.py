@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamsvm
-from streamsvm import CPMClassifier
+from streamsvm import CPMClassifier, DelayedClassifier
 from streamsvm.models import ArchiveError, Polytopes, Scaler
 from streamsvm.models.archive import (
     FORMAT,
@@ -29,6 +29,7 @@ from streamsvm.models.archive import (
     read_archive,
     write_archive,
 )
+from streamsvm.online import saving
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import snapshot
@@ -268,6 +269,15 @@ def test_a_learner_with_other_labels_or_names_works_and_its_old_file_remains(sav
             model.save(saved)
         assert pickle.loads(pickle.dumps(model)).predict_one(x) == y
         assert saved.read_bytes() == before
+
+
+def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(monkeypatch):
+    for model in (CPMClassifier(), DelayedClassifier(CPMClassifier())):
+        with monkeypatch.context() as patched:
+            patched.setattr(saving, "_version", lambda: "0.0.9")
+            data = pickle.dumps(model).replace(b"FeatureSpace", b"FeatureSpare")
+        with raises(ArchiveError, reason="version", named="0.0.9"):
+            pickle.loads(data)
 
 
 # Models ----------------------------------------------------------------------------------------------------------

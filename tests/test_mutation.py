@@ -129,6 +129,17 @@ def test_fixed_parameters_are_refused_by_name(make, change):
         model.mutate(change)
 
 
+@pytest.mark.parametrize("name", ["cpm", "bsgd", "blend", "blend with costs"])
+def test_assigning_a_fixed_parameter_is_refused(name):
+    model = learned(MODELS[name])
+    for copied in (model, model.clone(), model.clone(include_attributes=True)):
+        before = copied._get_params()
+        for fixed in before.keys() - copied._mutable_attributes:
+            with raises(ParameterError, parameter=fixed, named="clone"):
+                setattr(copied, fixed, before[fixed])
+        assert copied._get_params() == before
+
+
 def test_a_value_that_is_refused_changes_nothing():
     model = learned(MODELS["bsgd"])
     before = knowledge(model)

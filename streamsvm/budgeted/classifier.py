@@ -18,6 +18,7 @@ from streamsvm.features.scaler import LARGEST, PREDICT
 from streamsvm.locks import locked
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online import base
+from streamsvm.online.saving import check_model
 from streamsvm.online.scaling import SCALINGS, scaler_for, scaler_of
 from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 
@@ -295,10 +296,13 @@ class BSGDClassifier(BudgetedMemory):
 
         Raises
         ------
+        TypeError
+            If the model is not a `KernelExpansion`.
         ValueError
             For more support vectors than the budget, too many columns, another gamma or metric than that of this
             learner, or incompatible scaling.
         """
+        check_model(model, KernelExpansion, "the `model` of a BSGDClassifier or `model_` of SampledCuts")
         keeps_gamma = model.scaler.is_identity
         model = self._adoptable(model)
         self._start_with(model.scaler, model.classes)

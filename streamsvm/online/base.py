@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import NONE
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models.saved import LOADABLE
+from streamsvm.mutation import FixedParameter
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.saving import SavedLearner
 from streamsvm.parameters import ParameterTypeError
@@ -61,6 +63,8 @@ class OnlineClassifier(SavedLearner):
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
             LOADABLE[cls.__name__] = cls
+            for name in set(signature(cls).parameters) - {name for kind in cls.__mro__ for name in vars(kind)}:
+                setattr(cls, name, FixedParameter(name))
 
     @property
     def n_features_in_(self) -> int | None:
@@ -153,7 +157,7 @@ class OnlineClassifier(SavedLearner):
             Names of features, which are added to `categories`. By default, features with mostly new strings are left
             out.
         """
-        self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
+        self.__dict__["categories"] = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
         self._own_space().texts.keep(names)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -24,10 +25,11 @@ from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
+from streamsvm.models.saved import public
 from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler
-from streamsvm.parameters import ParameterError
+from streamsvm.parameters import ParameterError, ParameterTypeError
 
 # Bounds of the memory of a learner beyond its archive: bytes, and a multiple of its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
@@ -150,6 +152,10 @@ class SavedLearner(RowLearner):
             map(decode_label, header["quoted"]),
             map(Notice, map(str, header["noticed"])),
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An unpickler calls `_unpickled` before it reads the state, whose classes other versions may lack.
+        return _unpickled, (type(self), _version()), self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies in memory keep labels and names of any type.
@@ -294,6 +300,25 @@ class SavedLearner(RowLearner):
         self._own_space().restore_counters(n_refused, watched)
 
 
+# Pickles ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _version() -> str:
+    return str(public("__version__"))
+
+
+def _unpickled(kind: type[Any], version: str) -> Any:
+    """Return a learner for the state of a pickle, unless another version wrote it."""
+    if version != _version():
+        raise ArchiveError(
+            f"the pickle of a {kind.__name__} was written by streamsvm {version}, this is {_version()}: unpickle it "
+            "with that version, and use `save` to keep the model",
+            "version",
+        )
+    return object.__new__(kind)
+
+
 # Checks and parameters --------------------------------------------------------------------------------------------
 
 
@@ -325,6 +350,12 @@ def check_ranks(rows: State, stats: State) -> None:
     alike = (is_full & (np.sort(rows.ring, axis=1) == rows.ranks)).all(axis=1)
     if not alike.all():
         raise ArchiveError(f"the sorted values of column {int(alike.argmin())} are not its values")
+
+
+def check_model(model: Any, kind: type[Any], example: str) -> None:
+    """Raise an error unless an adopted model has the kind that a learner continues from."""
+    if not isinstance(model, kind):
+        raise ParameterTypeError("model", f"must be a {kind.__name__}, such as {example}, got {type(model).__name__}")
 
 
 def check_bounds(name: str, values: NDArray[Any], low: float, high: float) -> None:

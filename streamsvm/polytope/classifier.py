@@ -16,7 +16,7 @@ from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
-from streamsvm.online.saving import check_bounds
+from streamsvm.online.saving import check_bounds, check_model
 from streamsvm.online.scaling import SCALINGS, new_rows, scaler_for, scaler_of
 from streamsvm.parameters import ParameterError, check_choice, check_class_weight, check_number
 from streamsvm.polytope import kernels
@@ -210,9 +210,12 @@ class CPMClassifier(base.OnlineClassifier):
 
         Raises
         ------
+        TypeError
+            If the model is not a `Polytopes`.
         ValueError
             If the number of faces differs, there are too many columns, or the scalings are incompatible.
         """
+        check_model(model, Polytopes, "the `model` of a CPMClassifier or `model_.polytopes()` of a linear solver")
         n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
             raise ParameterError("n_faces", f"is {self.n_faces}, the model has {n_faces}")

@@ -50,6 +50,17 @@ def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight, fi
     assert (halves(model, X, y) > np.mean(np.array(small.predict(X)) == y) - 0.06).all()
 
 
+def test_a_model_of_another_kind_is_refused(fitted_board):
+    expansion, polytopes = fitted_board.model_, SmoothedNewton().fit(*board(1.0, 0.0)).model_.polytopes()
+    for model, other, expected in (
+        (CPMClassifier(), expansion, Polytopes),
+        (BSGDClassifier(), polytopes, KernelExpansion),
+    ):
+        for given in (other, fitted_board, None):
+            with raises(TypeError, parameter="model", named=expected.__name__):
+                model.adopt(given)
+
+
 def in_units(fitted, scale, shift):
     """Return an equal expansion for columns in other units, through its metric."""
     unit = fitted.model_
