@@ -5,9 +5,10 @@ probabilities are
 
     r(c) ~ p(c)^a q(c)^(b n / (n + SLOW)) exp(d_c)
 
-The exponent a starts at 1, the exponent b and the biases d at 0. All follow the gradient of the key's log loss. This is
-a product of experts, like the stacked vote of `StreamSVMClassifier`, with a bias for each class of the key's own model.
-A new key predicts like its prior model, and its own model gains weight if that reduces the log loss.
+The exponent a starts at 1, the exponent b and the biases d at 0. All follow the gradient of the key's log loss, b with
+larger steps during the first events, when the calibrated probabilities of the key's own model differ little. This is a
+product of experts, like the stacked vote of `StreamSVMClassifier`, with a bias for each class of the key's own model. A
+new key predicts like its prior model, and its own model gains weight if that reduces the log loss.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from streamsvm.parameters import ParameterError, ParameterTypeError
 # Learning rates of the exponents and of the biases, their maximum values, and the number of events after which the
 # key's own model has half its weight, because a model of few events is overconfident.
 STEP, BIAS_STEP, MOST, MOST_BIAS, SLOW = 0.02, 0.001, 3.0, 20.0, 100.0
+# The step of `own` after n events is OWN_STEP / (n + OWN_EVENTS), but at least STEP.
+OWN_STEP, OWN_EVENTS = 20.0, 50.0
 # Lower bound of the probabilities in the vote.
 LEAST = 0.01
 
@@ -58,7 +61,7 @@ class PriorVote:
     ('b', True)
     """
 
-    __slots__ = ("_labels", "_logs", "_n_own", "_shares", "biases", "own", "prior")
+    __slots__ = ("_labels", "_logs", "_n_own", "_own_step", "_shares", "biases", "own", "prior")
 
     def __init__(self, prior: float = 1.0, own: float = 0.0, *biases: float) -> None:
         exponents = 0.0 <= prior <= MOST and 0.0 <= own <= MOST
@@ -68,7 +71,7 @@ class PriorVote:
         self._labels: list[Any] = []
         self._logs: tuple[list[float], list[float]] = [], []
         self._shares: list[float] = []
-        self._n_own = 0
+        self._n_own, self._own_step = 0, STEP
 
     def together(
         self, of_prior: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
@@ -101,6 +104,7 @@ class PriorVote:
         terms = [math.exp(log - most) for log in logs]
         total = sum(terms)
         self._labels, self._logs, self._n_own = labels, (priors, owns), len(own)
+        self._own_step = max(OWN_STEP / (n + OWN_EVENTS), STEP)
         self._shares = [term / total for term in terms]
         return dict(zip(labels, self._shares, strict=True))
 
@@ -116,16 +120,16 @@ class PriorVote:
             return
         true = self._labels.index(label)
         priors, owns = self._logs
-        self.prior = self._moved(self.prior, priors, true)
-        self.own = self._moved(self.own, owns, true)
+        self.prior = self._moved(self.prior, priors, true, STEP)
+        self.own = self._moved(self.own, owns, true, self._own_step)
         self.biases += [0.0] * (self._n_own - len(self.biases))
         for c in range(self._n_own):
             bias = self.biases[c] + BIAS_STEP * ((c == true) - self._shares[c])
             self.biases[c] = min(max(bias, -MOST_BIAS), MOST_BIAS)
 
-    def _moved(self, exponent: float, logs: Sequence[float], true: int) -> float:
+    def _moved(self, exponent: float, logs: Sequence[float], true: int, step: float) -> float:
         gradient = logs[true] - sum(share * log for share, log in zip(self._shares, logs, strict=True))
-        return min(max(exponent + STEP * gradient, 0.0), MOST)
+        return min(max(exponent + step * gradient, 0.0), MOST)
 
     @property
     def weights(self) -> list[float]:

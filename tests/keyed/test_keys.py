@@ -15,6 +15,7 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.keyed import KeyCache, KeyedClassifier, KeyStateError
 from streamsvm.keyed.key_events import Key
 from streamsvm.keyed.key_state import seal, unseal
+from streamsvm.keyed.prior import PriorVote
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 from tests.learners import snapshot
@@ -230,6 +231,17 @@ def test_a_key_learns_where_it_is_unlike_the_others(learn):
         right[who % 3 > 0].append(answer["prediction"] == event["label"])
     assert np.mean(right[True][-500:]) > 0.95
     assert np.mean(right[False][-500:]) > 0.95
+
+
+def test_a_key_unlike_the_others_follows_its_own_model_soon():
+    """Moderate probabilities, as calibration for noisy labels gives them, suffice."""
+    vote, predicted = PriorVote(), []
+    for n in range(100):
+        together = vote.together({"high": 0.7, "low": 0.3}, ["high", "low"], [0.25, 0.75], n)
+        predicted.append(max(together, key=together.__getitem__))
+        vote.learn("low")
+    assert predicted[0] == "high"
+    assert predicted.index("low") < 50
 
 
 def test_the_own_model_is_the_same_with_a_parent():
