@@ -99,7 +99,11 @@ class CPMClassifier(base.OnlineClassifier):
 
         l2 / 2 ||W||^2 + mean over its class of [1 - max_k W_k . x]+ + mean over the others of sum_k [1 + W_k . x]+
 
-    by stochastic gradient descent. Probabilities are the softmax of beta f_c. The inverse temperature beta minimises
+    by stochastic gradient descent. With n > 21 classes, steps of the second term are smaller by the factor
+    (20 / (n - 1))^2, because most events would otherwise erase the weights of a class. With hundreds of classes,
+    `StreamSVMClassifier(effort="low")` is more accurate.
+
+    Probabilities are the softmax of beta f_c. The inverse temperature beta minimises
     the recent log loss and does not change predictions. It is learned from one in four of the first 2,000 events and
     from one in eight of the later events.
 

@@ -40,6 +40,8 @@ SMALLEST = 1e-9
 # Step size and range of the inverse temperature.
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
+# With more than this number of other classes, the steps against them are smaller.
+MOST_OTHERS = 20.0
 CPM = Schema(
     "cpm",
     {
@@ -159,11 +161,15 @@ def step(state, rows, values, m, label, weight):
         if state.balanced > 0.0:
             weight *= (state.rows.seen + 1.0) / (n * own.learned)
     low, high, is_parted = n * k, 0, n > FEW
+    # A class has up to n - 1 steps against it for each step for it. With many classes, they would erase its weights.
+    fewer = min(MOST_OTHERS / max(n - 1.0, 1.0), 1.0)
+    against = fewer * fewer
     for c in range(n):
         first, a, top = c * k, classes[uint(c)].scale, tops[uint(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
-            change = weight / (state.l2 * step_count(state, c) * a)
+            share = 1.0 if c == label else against
+            change = share * weight / (state.l2 * step_count(state, c) * a)
             if c == label:
                 for f in range(first, first + k):
                     coefs[uint(f)] = 0.0

@@ -21,6 +21,14 @@ def test_river():
 # Labels, weights, bad input ---------------------------------------------------------------------------------------
 
 
+def test_many_classes_do_not_erase_each_other():
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(100, 20)) * 3.0, rng.permutation(np.repeat(np.arange(100), 40))
+    X = centres[y] + rng.normal(size=(len(y), 20))
+    predicted = CPMClassifier().test_then_train(X, y)
+    assert np.mean(predicted[2_000:] == y[2_000:]) > 0.85
+
+
 def test_predicting_before_learning():
     model = CPMClassifier()
     assert model.predict_one({"a": 1.0}) is None

@@ -68,6 +68,7 @@ class Twin:
             weight *= self.seen / (len(self.polytopes) * own.learned)
         elif self.class_weight is not None:
             weight *= self.class_weight.get(label, 1.0)
+        against = min(1.0, 20.0 / max(len(self.polytopes) - 1, 1)) ** 2
         for polytope in self.polytopes.values():
             scores = polytope.scores(x)
             t = min(polytope.steps + 2, self.horizon)
@@ -76,7 +77,7 @@ class Twin:
                 if scores.max() < 1.0:
                     polytope.W[self.assign(polytope, scores)] += step * x
             else:
-                polytope.W[scores > -1.0] -= step * x
+                polytope.W[scores > -1.0] -= against * step * x
             polytope.W *= 1.0 - 1.0 / t
             polytope.steps += 1
 
