@@ -353,7 +353,7 @@ def check_ranks(rows: State, stats: State) -> None:
 
 
 def check_model(model: Any, kind: type[Any], example: str) -> None:
-    """Raise an error unless an adopted model has the kind that a learner continues from."""
+    """Raise an error unless a model has the kind that a learner adopts."""
     if not isinstance(model, kind):
         raise ParameterTypeError("model", f"must be a {kind.__name__}, such as {example}, got {type(model).__name__}")
 
