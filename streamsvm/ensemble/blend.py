@@ -12,6 +12,7 @@ from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32,
 from streamsvm.ensemble.codes import CODES
 from streamsvm.ensemble.combined_vote import COMBINATION
 from streamsvm.ensemble.label_autocorrelation import AUTOCORRELATION
+from streamsvm.ensemble.repeats import REPEATS
 from streamsvm.features.scaler import MOST_EVENTS, SCALER
 from streamsvm.online.batch import BATCH, MINIBATCH
 from streamsvm.online.calibration import CALIBRATION, temperature_field
@@ -48,6 +49,7 @@ BLEND = Schema(
         "block": Substate(MINIBATCH, "rows as the members see them"),
         "codes": Substate(CODES, "columns of few different whole numbers"),
         "combination": Substate(COMBINATION, "combined vote"),
+        "repeats": Substate(REPEATS, "correction by the labels of equal rows"),
         "autocorrelation": Substate(AUTOCORRELATION, "label autocorrelation"),
         "calibration": Substate(CALIBRATION, "calibration for noisy labels"),
         "scale": address("code of `scale_rows`"),

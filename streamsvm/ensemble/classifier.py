@@ -107,6 +107,9 @@ class StreamSVMClassifier(Ensemble):
     share of random labels is estimated, and this estimate caps every probability. The cap does not change which label
     is most probable.
 
+    **Repeated rows.** The last four labels of up to 4,096 rows are kept. If a row is equal to one of these, the
+    probabilities are moved towards its labels, as far as this has predicted labels of repeated rows better.
+
     **Label autocorrelation.** Baselines predict labels without features: the last label, the label one season ago, and
     the frequencies given the previous one or three labels. Predictions are a mixture of these and the vote, with
     weights that depend on the log loss. If the last label, the label one season ago or the most frequent class was more

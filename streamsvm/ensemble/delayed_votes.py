@@ -1,10 +1,11 @@
 """Answers at prediction time, kept until a late label arrives.
 
 The *memory* of an event is an int64 array. It starts with what `label_memories.remember` writes, followed by the number
-of events learned before the prediction. Then come the *answers*, which are classes named by the experts, the answers of
-label autocorrelation, the votes and their mixture. The last two are the prediction before and after `late_mixture`.
-Each element stores four answers: 1 + class, or 0 if there was none. The *confidences* follow: the probabilities that
-experts, votes and the prediction before `late_mixture` gave to the classes they named, eight per element.
+of events learned before the prediction, and the labels of earlier equal rows (`repeats`). Then come the *answers*,
+which are classes named by the experts, the answers of label autocorrelation, the votes and their mixture. The last two
+are the prediction before and after `late_mixture`. Each element stores four answers: 1 + class, or 0 if there was none.
+The *confidences* follow: the probabilities that experts, votes and the prediction before `late_mixture` gave to the
+classes they named, eight per element.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from streamsvm.ensemble.combined_vote import VOTES
 from streamsvm.ensemble.label_baselines import ANSWERS
 from streamsvm.ensemble.label_memories import MEMORY
 
-# Index of the number of learned events in a memory, and of the first answer.
-SEEN, FIRST = MEMORY, MEMORY + 1
+# Index of the number of learned events in a memory, of the labels of equal rows, and of the first answer.
+SEEN, REPEATED, FIRST = MEMORY, MEMORY + 1, MEMORY + 2
 PER_NUMBER, BITS = 4, 16
 # Classes from this number on do not fit and are not stored.
 MOST_CLASSES = (1 << BITS) - 1

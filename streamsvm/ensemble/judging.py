@@ -26,7 +26,7 @@ from streamsvm.ensemble.combined_vote import (
     update_accuracy,
     update_weights,
 )
-from streamsvm.ensemble.delayed_votes import SEEN, kept_answer, kept_confidence, kept_likelihood
+from streamsvm.ensemble.delayed_votes import REPEATED, SEEN, kept_answer, kept_confidence, kept_likelihood
 from streamsvm.ensemble.label_autocorrelation import (
     learn_answer,
     learn_autocorrelation,
@@ -44,6 +44,8 @@ from streamsvm.ensemble.late_mixture import (
 )
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.ensemble.notes import LAGS
+from streamsvm.ensemble.probabilities import find_repeats
+from streamsvm.ensemble.repeats import find_labels, label_at, learn_weights, store_label
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
 
@@ -84,7 +86,24 @@ def count(state, block, batch, label, k):
                 learn_kept_mixture(state, memory, voted, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
+    if row.late > 0:
+        find_repeats(state, batch.memories[late, REPEATED])
+    learn_repeats(state, row, label, place)
     state.n_classes = max(n, label + 1)
+
+
+@inlined
+def learn_repeats(state, row, label, place):
+    """Learn the label of a row for equal rows.
+
+    The last row with its last label is a repetition, for example by bagging, and is ignored.
+    """
+    repeats = state.repeats
+    if row.key == repeats.last and label == label_at(find_labels(repeats, row.key), 0):
+        return
+    if repeats.n_found > 0 and state.n_classes > 1 and place < n_voted(state):
+        learn_weights(repeats, place)
+    store_label(repeats, row.key, label, row.seen)
 
 
 @kernel

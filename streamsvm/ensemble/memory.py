@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, notes
+from streamsvm.ensemble import blend, codes, combined_vote, label_baselines, notes, repeats
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.delayed_votes import memory_size
@@ -63,7 +63,8 @@ class Ensemble(base.OnlineClassifier):
         return any(kind.on_ranks for kind in self._kinds())
 
     def _room_for(self, n: int) -> int:
-        return n if n < max(notes.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else UNLIMITED
+        most = max(notes.NOTES, RANKS_WINDOW, repeats.FIRST_EVENTS, *(kind.most_events for kind in self._kinds()))
+        return n if n < most else UNLIMITED
 
     def _n_held(self) -> int:
         labels = self._state.autocorrelation
@@ -95,6 +96,7 @@ class Ensemble(base.OnlineClassifier):
             ),
             "combination": combined_vote.new_combination(experts, n_classes),
             "calibration": new_calibration(n_classes, MEMORY / blend.NOISE_SAMPLE, GAIN_WINDOW / blend.NOISE_SAMPLE),
+            "repeats": repeats.new_repeats(n_classes, room),
             "autocorrelation": new_autocorrelation(n_classes, room if self.label_autocorrelation else 0),
         }
         sizes = {"block": len(block.rows), "experts": experts, "columns": n_columns, "classes": n_classes}

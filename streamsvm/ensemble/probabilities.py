@@ -11,7 +11,8 @@ from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
 from streamsvm.ensemble.combined_vote import POOLED, combine, keep_plain
 from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
 from streamsvm.ensemble.label_baselines import n_others
-from streamsvm.ensemble.many_classes import n_voted, name_classes, spread_votes, vote_on_named
+from streamsvm.ensemble.many_classes import n_voted, name_classes, place_of, spread_votes, vote_on_named
+from streamsvm.ensemble.repeats import LABELS, add_repeats, find_labels, label_at
 from streamsvm.online.calibration import allow_for_noise
 
 
@@ -27,7 +28,7 @@ def find_proba(state, block, k):
         proba = state.votes
     else:
         vote_on_all(state, block, k)
-    settle_votes(state, n_voted(state), proba)
+    settle_votes(state, block.rows[k].key, n_voted(state), proba)
     if n > FEW:
         spread_votes(state)
 
@@ -98,19 +99,34 @@ def find_terms(state, block, k):
 
 
 @inlined
-def settle_votes(state, n, proba):
+def settle_votes(state, key, n, proba):
     """Apply all corrections to the vote on n classes."""
     others = n_others(state.autocorrelation, n)
     sharpen_votes(state, n, others, proba)
+    find_repeats(state, find_labels(state.repeats, key))
     if n < 2:
         return
     state.combination.others = others
     keep_plain(state.combination, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
     combine(state.combination, n, proba)
+    add_repeats(state.repeats, n, proba)
     if state.uses_autocorrelation:
         logs_of(proba, n, others, LEAST_BY_VOTE, state.autocorrelation.logs)
         add_autocorrelation(state.autocorrelation, n, proba)
+
+
+@inlined
+def find_repeats(state, labels):
+    """Find the positions of the labels of equal rows among the classes voted on."""
+    repeats, n = state.repeats, 0
+    repeats.found = labels
+    for i in range(LABELS):
+        label = label_at(labels, i)
+        if 0 <= label < state.n_classes:
+            repeats.places[n] = place_of(state, label)
+            n += 1
+    repeats.n_found = n
 
 
 @inlined

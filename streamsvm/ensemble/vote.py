@@ -34,7 +34,7 @@ from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
 from streamsvm.ensemble.codes import FIRST_EVENTS, find_codes, observe_codes
 from streamsvm.ensemble.combined_vote import VOTES
-from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, keep_confidence
+from streamsvm.ensemble.delayed_votes import REPEATED, SEEN, keep_answer, keep_confidence
 from streamsvm.ensemble.judging import count
 from streamsvm.ensemble.label_autocorrelation import weigh
 from streamsvm.ensemble.label_baselines import ANSWERS
@@ -70,7 +70,7 @@ def load_event(state, block, values, columns, k, at):
     if m < 0:
         return m
     row = block.rows[k]
-    row.start, row.n_pairs, row.in_order, row.key = at, m, rows.in_order, 0.0
+    row.start, row.n_pairs, row.in_order = at, m, rows.in_order
     keep_pairs(block, 0, at, rows, m)
     if state.is_ranking:
         ranks = state.ranks
@@ -80,8 +80,7 @@ def load_event(state, block, values, columns, k, at):
     row.n_codes = 0
     if state.rows.seen >= FIRST_EVENTS:  # until then, the memory for codes depends on the sizes of batches
         find_codes(state.codes, block, k, values, columns)
-    if state.uses_autocorrelation:
-        row.key = row_key(values, columns, rows.present)
+    row.key = row_key(values, columns, rows.present)
     return 0
 
 
@@ -198,6 +197,7 @@ def remember_votes(state, memory):
     if state.uses_autocorrelation:
         remember(state.autocorrelation, memory)
     n_experts, combination = state.experts.size, state.combination
+    memory[REPEATED] = state.repeats.found
     for h in range(n_experts if state.n_classes > 0 else 0):
         best = state.experts[h].best
         keep_answer(memory, h, best)

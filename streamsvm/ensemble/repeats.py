@@ -1,0 +1,143 @@
+"""Repeated rows: correction of a vote by the labels of earlier equal rows.
+
+Rows of codes and categories often repeat. The labels of equal rows then say more than the members, which generalize
+from all rows. The last LABELS labels of a row are stored. If m labels of equal rows are known, k(c) of them of class c,
+the probabilities p of the vote become
+
+    p'(c) = sum_i w_i (k(c) + s_i p(c)) / (m + s_i) + w p(c)
+
+These are means of the posterior distributions for Dirichlet priors around p with the strengths s_i, mixed with p. The
+weights are posterior probabilities under a small probability of a switch (fixed share), given the labels of repeated
+rows. They start in favour of p.
+
+A hash identifies a row. The table has buckets of WAYS rows. The row whose label is the oldest leaves a full bucket. The
+number of buckets in use grows with the number of repeated rows, and the first FIRST_EVENTS events are not stored, so
+that models of streams without repeated rows stay small.
+
+With late labels, the labels known at the prediction are kept in the memory of the event, and they decide the weights.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.schema import Array, Number, Schema, i64
+from streamsvm.core.simd import uint
+from streamsvm.core.state import State
+
+FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
+FIRST_EVENTS = 320
+# Number of repeated rows after which the number of buckets doubles.
+DOUBLING = 4
+# Number of labels per row, and bits of a label. Larger classes are not stored.
+LABELS, BITS = 4, 16
+MOST_CLASSES = (1 << BITS) - 1
+# Strengths of the priors, weight of each at the start and after a switch, and probability of a switch.
+STRENGTHS = (0.25, 1.0, 4.0, 16.0, 64.0)
+FIRST_WEIGHT, SWITCH = 0.1, 0.001
+_HASH = (0.0, 2.0**52)
+
+REPEATS = Schema(
+    "repeats",
+    {
+        "keys": Array(("buckets", "ways"), "hashes of rows, last learned first; 0: none", saved=True, bounds=_HASH),
+        "labels": Array(
+            ("buckets", "ways"), "last labels of the rows, 1 + class in BITS bits, the newest lowest", i64, saved=True
+        ),
+        "weights": Array(("strengths",), "weights of the strengths, and last that of p", saved=True, bounds=(0.0, 1.0)),
+        "last": Number("hash of the row learned last", saved=True, bounds=_HASH),
+        "n_buckets": Number(
+            "number of buckets in use", i64, start=FIRST_BUCKETS, saved=True, bounds=(FIRST_BUCKETS, BUCKETS)
+        ),
+        "n_repeated": Number("repeated rows since it changed", i64, saved=True, bounds=(0.0, DOUBLING)),
+        "found": Number("labels of the rows equal to the current one, 0 if there are none", i64),
+        "places": Array(("kept",), "positions of these labels among the classes voted on", i64),
+        "n_found": Number("number of these labels", i64),
+        "before": Array(("classes",), "probabilities of the vote before the correction"),
+    },
+)
+
+
+def new_repeats(n_classes: int, room: int) -> State:
+    """Return a state, without a table if there is room for few events."""
+    sizes = {"buckets": BUCKETS if room >= FIRST_EVENTS else 0, "ways": WAYS, "kept": LABELS, "classes": n_classes}
+    state = State(REPEATS, sizes | {"strengths": len(STRENGTHS) + 1})
+    state.weights[:] = FIRST_WEIGHT
+    state.weights[-1] = 1.0 - FIRST_WEIGHT * len(STRENGTHS)
+    return state
+
+
+@inlined
+def bucket_of(key, n_buckets):
+    """Return the bucket of a row."""
+    return ((uint(int(key)) * uint(0x9E3779B97F4A7C15)) >> uint(54)) & uint(n_buckets - 1)
+
+
+@kernel
+def find_labels(state, key):
+    """Return the labels of the rows equal to the current one, 0 if there are none."""
+    if state.keys.shape[0] > 0:
+        bucket = bucket_of(key, state.n_buckets)
+        for i in range(WAYS):
+            if state.keys[bucket, i] == key:
+                return state.labels[bucket, i]
+    return 0
+
+
+@inlined
+def label_at(labels, i):
+    """Return the i-th of the labels of a row, the newest first, or -1."""
+    return ((labels >> (BITS * i)) & MOST_CLASSES) - 1
+
+
+@kernel
+def add_repeats(state, n, proba):
+    """Correct the probabilities of the n classes voted on by the labels at `places`."""
+    for c in range(n):
+        state.before[c] = proba[c]
+    if state.n_found == 0:
+        return
+    m, of_vote, per_label = float(state.n_found), state.weights[len(STRENGTHS)], 0.0
+    for i in range(len(STRENGTHS)):
+        share = state.weights[i] / (m + STRENGTHS[i])
+        of_vote += share * STRENGTHS[i]
+        per_label += share
+    for c in range(n):
+        proba[c] *= of_vote
+    for k in range(state.n_found):
+        proba[state.places[k]] += per_label
+
+
+@kernel
+def learn_weights(state, place):
+    """Update the weights with the position of the label among the classes voted on."""
+    m, k, weights, p, total = float(state.n_found), 0.0, state.weights, state.before[place], 0.0
+    for i in range(state.n_found):
+        k += 1.0 if state.places[i] == place else 0.0
+    for i in range(len(STRENGTHS)):
+        weights[i] *= (k + STRENGTHS[i] * p) / (m + STRENGTHS[i])
+        total += weights[i]
+    weights[len(STRENGTHS)] *= p
+    total += weights[len(STRENGTHS)]
+    for i in range(weights.size):
+        first = FIRST_WEIGHT if i < len(STRENGTHS) else 1.0 - FIRST_WEIGHT * len(STRENGTHS)
+        weights[i] = (1.0 - SWITCH) * weights[i] / total + SWITCH * first
+
+
+@kernel
+def store_label(state, key, label, seen):
+    """Store the label of a row, learned after `seen` others."""
+    state.last = key
+    if seen < FIRST_EVENTS or label >= MOST_CLASSES:
+        return
+    bucket, at = bucket_of(key, state.n_buckets), 0
+    keys, labels, known = state.keys[bucket], state.labels[bucket], 0
+    while at < WAYS - 1 and keys[at] != key:
+        at += 1
+    if keys[at] == key:
+        known = labels[at]
+        state.n_repeated = min(state.n_repeated + 1, DOUBLING)
+    for i in range(at, 0, -1):
+        keys[i], labels[i] = keys[i - 1], labels[i - 1]
+    keys[0], labels[0] = key, (known << BITS) | (label + 1)
+    if state.n_repeated == DOUBLING and state.n_buckets < BUCKETS:
+        state.n_buckets, state.n_repeated = 2 * state.n_buckets, 0
