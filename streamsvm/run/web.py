@@ -84,14 +84,6 @@ class Request(NamedTuple):
         return "gzip" in self.headers.get("accept-encoding", "")
 
 
-class Refused(Exception):
-    """A request that is refused, with the status code and the reason."""
-
-    def __init__(self, status: HTTPStatus, why: str) -> None:
-        super().__init__(status, why)
-        self.status, self.why = status, why
-
-
 def refusal(status: HTTPStatus, why: str = "", headers: Mapping[str, str] | None = None) -> Answer:
     """Return a response with an error message."""
     return Answer(f"{why or status.phrase}\n".encode(), TEXT, status, headers or {})

@@ -10,7 +10,6 @@ import socket
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -19,9 +18,9 @@ import pytest
 from streamsvm.run import web
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page import server as served
+from streamsvm.run.page.dashboard import Busy
 from streamsvm.run.page.feed import Broadcaster
 from streamsvm.run.page.server import Server
-from streamsvm.run.web import Refused
 from tests.errors import raises
 from tests.page.looking import get, wait_for
 
@@ -40,9 +39,11 @@ class Stub:
 
     def ask(self, number: int, timeout: float) -> bytes:
         if number == 1:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests: try again")
+            raise Busy
         if number == 2:
             raise TimeoutError
+        if number == 3:
+            raise LookupError
         return b'{"event":%d}' % number
 
     def health(self) -> str:
@@ -87,7 +88,7 @@ def test_state_and_history_of_a_page(server):
 
 
 def test_what_cannot_be_told(shared):
-    for path, status in (("?id=1", 503), ("?id=2", 504), ("?id=x", 400), ("", 400)):
+    for path, status in (("?id=1", 503), ("?id=2", 504), ("?id=3", 404), ("?id=x", 400), ("", 400)):
         assert get(shared.port, f"/event.json{path}")[0] == status, path
 
 

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections import deque
 from concurrent.futures import Future
-from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -30,7 +29,6 @@ from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report import Report
-from streamsvm.run.web import Refused
 
 EVERY_S = 1.0
 _IDLE_S = 5.0  # seconds between updates without events
@@ -43,6 +41,10 @@ _MOST_QUESTIONS = 4
 _MOST_LEADERS, _MOST_FEATURES, _MOST_LINES, _MOST_PARTS, _MOST_REFITS = 12, 12, 8, 64, 6
 
 logger = logging.getLogger("streamsvm.run")
+
+
+class Busy(Exception):
+    """Too many questions are waiting."""
 
 
 class DashboardState:
@@ -122,12 +124,11 @@ class DashboardState:
     def _answer(self, report: Report) -> None:
         watch = Stopwatch()
         number, answer = self._questions.popleft()
-        event = self._events.get(number)
         try:
-            if event is None or report.learner is None:
-                raise Refused(HTTPStatus.NOT_FOUND, "this event is no longer stored")
+            if report.learner is None:
+                raise LookupError("nothing runs yet")
             relevance = Insight.of(report.learner.model).relevance
-            answer.set_result(packed(reasons(event, report.learner, relevance)))
+            answer.set_result(packed(reasons(self._events[number], report.learner, relevance)))
         except Exception as error:  # an error of an answer must not stop the run
             answer.set_exception(error)
         self._answer_due = time.perf_counter() + watch.rest(0.0, _ANSWERING)
@@ -171,13 +172,15 @@ class DashboardState:
 
         Raises
         ------
-        Refused
-            If the event is no longer stored, or too many questions are waiting.
+        LookupError
+            If the event is no longer stored.
+        Busy
+            If too many questions are waiting.
         TimeoutError
             If the run did not answer in time.
         """
         if len(self._questions) >= _MOST_QUESTIONS:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests: try again")
+            raise Busy
         answer: Future[bytes] = Future()
         self._questions.append((number, answer))
         return answer.result(timeout)

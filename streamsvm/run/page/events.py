@@ -78,9 +78,8 @@ class LastEvents:
             self._n_values -= len(self._held.popitem(last=False)[1].row)
         return [event.line() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
 
-    def get(self, number: int) -> Event | None:
-        """Return a stored event; None if it is no longer stored."""
-        return self._held.get(number)
+    def __getitem__(self, number: int) -> Event:
+        return self._held[number]
 
 
 def _event(number: int, at: float, answers: Answer, classes: Sequence[Any], i: int) -> Event:

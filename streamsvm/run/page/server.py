@@ -16,15 +16,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from importlib.resources import files
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
-from streamsvm.run.web import HTML, JSON, METRICS, Answer, HttpServer, Place, Refused, Request, refusal
-
-if TYPE_CHECKING:
-    from streamsvm.run.page.dashboard import DashboardState
-    from streamsvm.run.page.watch import RemoteView
+from streamsvm.run.page.dashboard import Busy, DashboardState
+from streamsvm.run.web import HTML, JSON, METRICS, Answer, HttpServer, Place, Request, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
@@ -55,7 +51,7 @@ class Server:
         If it cannot listen there, or the token is missing.
     """
 
-    def __init__(self, shown: DashboardState | RemoteView, place: str, token: str | None) -> None:
+    def __init__(self, shown: DashboardState, place: str, token: str | None) -> None:
         where = Place(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
@@ -75,7 +71,7 @@ class Server:
             "/state.json": self._state,
             "/series.json": lambda request: _json(self.shown.series(), request),
             "/event.json": self._event,
-            "/metrics": lambda _: Answer(self.shown.metrics(), METRICS),
+            "/metrics": self._metrics,
         }
         routes = {"/": _page, "/healthz": self._health}  # contain no data
         routes |= {path: functools.partial(self._admitted, route) for path, route in guarded.items()}
@@ -97,12 +93,7 @@ class Server:
         if self._token is not None and not hmac.compare_digest(token, self._token):
             why = "a token is required: Authorization: Bearer TOKEN"
             return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
-        try:
-            return route(request)
-        except Refused as error:
-            return refusal(error.status, error.why)
-        except Exception as error:  # for example if the run has ended
-            return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no response: {type(error).__name__}")
+        return route(request)
 
     def _health(self, _: Request) -> Answer:
         wrong = self.shown.health()
@@ -112,11 +103,24 @@ class Server:
         latest = self.shown.feed.latest
         return _json(latest, request) if latest else Answer(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch yet
 
+    def _metrics(self, _: Request) -> Answer:
+        try:
+            return Answer(self.shown.metrics(), METRICS)
+        except SetupError as error:
+            return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
+
     def _event(self, request: Request) -> Answer:
         number = parse_qs(request.query).get("id", [""])[0]
         if not number.isascii() or not number.isdigit() or len(number) > 15:
             return refusal(HTTPStatus.BAD_REQUEST, "id is missing: use /event.json?id=17")
-        return _json(self.shown.ask(int(number), _ANSWER_S), request)
+        try:
+            return _json(self.shown.ask(int(number), _ANSWER_S), request)
+        except LookupError:
+            return refusal(HTTPStatus.NOT_FOUND, "this event is no longer stored")
+        except Busy:
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests: try again")
+        except Exception as error:  # for example if the run has ended
+            return refusal(HTTPStatus.GATEWAY_TIMEOUT, f"no response: {type(error).__name__}")
 
     def _updates(self) -> Iterator[bytes]:
         """Yield states as server-sent events when they change, and heartbeat comments."""

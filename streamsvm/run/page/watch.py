@@ -6,6 +6,7 @@ import ast
 import contextlib
 import http.client
 import logging
+import math
 import os
 import time
 from http import HTTPStatus
@@ -24,15 +25,13 @@ from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.dashboard import DashboardState, packed
-from streamsvm.run.page.feed import Broadcaster
+from streamsvm.run.page.feed import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.report import Rate, Report
-from streamsvm.run.web import Refused
 
 _LOOK_S = 1.0
 _ANSWER_S = 10.0
 _LONGEST = 1 << 26  # largest state in bytes
-_UNREADABLE = (ValueError, LookupError, TypeError)  # errors of a state that is none
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -155,15 +154,19 @@ class CheckpointView(DashboardState):
 
     def ask(self, number: int, timeout: float) -> bytes:
         """Refuse, because a checkpoint contains no events."""
-        raise Refused(HTTPStatus.NOT_FOUND, "a checkpoint contains no events")
+        raise LookupError(number)
 
     def health(self) -> str:
         """Return the problem of the run; empty once a checkpoint was read."""
         return "" if self.report is not None else "no checkpoint yet"
 
 
-class RemoteView:
-    """Dashboard of a run in another process, whose content is passed on.
+class _Refused(OSError):
+    """The server responded with an error."""
+
+
+class RemoteView(DashboardState):
+    """State of a run, read from `state.json` of its page; curves start when it does.
 
     Parameters
     ----------
@@ -176,6 +179,7 @@ class RemoteView:
     rest = 0.0
 
     def __init__(self, url: str, token: str | None) -> None:
+        super().__init__()
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -184,43 +188,53 @@ class RemoteView:
         if not self._host:
             raise SetupError(f"watch {url}: has no host", "address")
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._path = parts.path.rstrip("/")
+        self._path = f"{parts.path.rstrip('/')}/state.json"
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.url, self.feed, self._lost = url.partition("#")[0], Broadcaster(), False
+        self.url = url.partition("#")[0]
+        self._run, self._lost, self._last = "", False, b""
 
     def look(self) -> None:
         """Fetch the state."""
         try:
-            self._show(self._fetch("state.json"))
-        except (Refused, OSError, http.client.HTTPException, *_UNREADABLE) as error:
+            content = self._fetch()
+            if content != self._last or self._lost:
+                self._last = content
+                self._show(content)
+        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             self._note_loss(error)
 
     def check(self) -> None:
         """Fetch the state for the first time. Raises an error instead of a warning."""
         try:
-            self._show(self._fetch("state.json"))
-        except Refused as error:
-            raise SetupError(f"watch {self.url}: status {error.status}: {error.why}", "refused") from error
+            self._show(self._fetch())
+        except _Refused as error:
+            raise SetupError(f"watch {self.url}: status {error.errno}: {error.strerror}", "refused") from error
         except OSError as error:
             what = f"watch {self.url}: does not respond: {error.strerror or error}"
             raise UnreachableError(f"{what}; start it once the run serves its page") from error
-        except (http.client.HTTPException, *_UNREADABLE) as error:
+        except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             raise SetupError(f"watch {self.url}: is not the page of a run: {error!r}", "refused") from error
 
-    def _fetch(self, name: str) -> bytes:
+    def _fetch(self) -> bytes:
         with contextlib.closing(self._connect(self._host, self._port, timeout=_ANSWER_S)) as connection:
-            connection.request("GET", f"{self._path}/{name}", headers=self._headers)
+            connection.request("GET", self._path, headers=self._headers)
             answer = connection.getresponse()
             content = answer.read(_LONGEST)
         if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             is_text = answer.headers.get_content_type() == "text/plain"  # others write HTML pages
             reason = content[:300].decode("utf-8", "replace") if is_text else answer.reason
-            raise Refused(HTTPStatus(answer.status), " ".join(reason.split()))
+            raise _Refused(answer.status, " ".join(reason.split()))
         return content
 
     def _show(self, content: bytes) -> None:
-        if content and content != self.feed.latest:  # empty before the first batch
-            orjson.loads(content)["run"]  # otherwise it is no state of a run
+        if content:  # empty before the first batch
+            state = orjson.loads(content)
+            if state["run"] != self._run:
+                self._run, self._series = state["run"], Series()
+            point = state["point"]
+            known = [math.nan if value is None else value for value in point["figures"]]
+            figures = dict(zip(COLUMNS, known, strict=True))
+            self._series.add(figures)
             self.feed.publish(content)
         if self._lost:
             logger.info("%s answers again", self.url)
@@ -236,17 +250,13 @@ class RemoteView:
         if state and not state.get("ended"):
             self.feed.publish(packed(state | {"lost": True}))
 
-    def series(self) -> bytes:
-        """Return all points over time and the history over events as JSON."""
-        return self._fetch("series.json")
-
     def ask(self, number: int, timeout: float) -> bytes:
-        """Return the reasons of a prediction as JSON; the run answers within `timeout`."""
-        return self._fetch(f"event.json?id={number}")
+        """Refuse, because only the process of the run has its events."""
+        raise LookupError(number)
 
     def metrics(self) -> bytes:
-        """Return the metrics of the run for Prometheus."""
-        return self._fetch("metrics")
+        """Refuse, because Prometheus can read the page of the run."""
+        raise SetupError(f"ask {self.url} for them", "no metrics")
 
     def health(self) -> str:
         """Return the problem of the run; empty if there is none."""
