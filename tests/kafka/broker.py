@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 POM = Path(__file__).with_name("pom.xml")
 READY_S = 60.0
+ARCHIVE_S = 20.0
 _BRIEF = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _SETTINGS = """\
 process.roles=broker,controller
@@ -125,12 +126,14 @@ class Broker:
         logins: Mapping[str, str] | None = None,
         member: Member | None = None,
     ) -> None:
-        self._jars, self._brief, self._heap = jars(), _BRIEF if brief else (), "384m" if member else "1g"
+        self._jars, self._heap = jars(), "384m" if member else "1g"
+        self._brief: tuple[str, ...] = _BRIEF if brief else ()
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
         # The first brief broker archives the classes that it loaded, so that later ones start in half the time.
         self._classes, self._archive = self._jars / "classes.jsa", self._jars / f"{self._folder.name}.jsa"
-        self._archives = brief and not self._classes.exists()
-        if brief and not self._archives:
+        has_archive = self._classes.is_file()
+        self._archives = brief and not has_archive and os.access(self._jars, os.W_OK)
+        if brief and has_archive:
             self._brief += (f"-XX:SharedArchiveFile={self._classes}",)
         ports = free_ports(5)
         self.port = port or ports[0]
@@ -172,6 +175,11 @@ class Broker:
     def _tool(self, *arguments: str) -> None:
         command = ["java", *(self._brief or _BRIEF), "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._folder)
+        if done.returncode < 0 and len(self._brief) > len(_BRIEF):  # Java crashed: the archive is corrupt
+            self._brief = _BRIEF
+            with contextlib.suppress(OSError):
+                self._classes.unlink()
+            return self._tool(*arguments)
         if done.returncode:
             raise NoBroker(f"kafka.tools.StorageTool {arguments[0]} failed: {done.stderr or done.stdout}")
 
@@ -226,9 +234,13 @@ class Broker:
 
     def close(self) -> None:
         """Stop the process and remove its data."""
-        self.kill(signal.SIGTERM if self._archives else signal.SIGKILL)
-        if self._archive.exists():
-            self._archive.replace(self._classes)
+        if self._archives and self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):  # a broker may be suspended
+                if self._process.wait(ARCHIVE_S) == 128 + signal.SIGTERM:  # otherwise the archive may be incomplete
+                    self._archive.replace(self._classes)
+            self._archive.unlink(missing_ok=True)
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -351,6 +363,8 @@ def jars() -> Path:
     folder = cache / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
     if "java" in missing or (missing and not folder.is_dir()):
         raise NoBroker(f"a Kafka broker needs {' and '.join(missing)}: install Java 17 and Maven")
+    if folder.is_dir():  # the cache may be read-only
+        return folder
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "lock"):
         if not folder.is_dir():
