@@ -318,7 +318,7 @@ def test_other_servers_than_registries_are_refused_at_the_start(registry: Regist
 
 
 def test_options_that_do_not_fit_are_refused(registry: Registry, tmp_path: Path) -> None:
-    for url in ("localhost:8081", "ftp://h", "http://", "http://h:x", "http://h?a=1"):
+    for url in ("", "localhost:8081", "ftp://h", "http://", "http://h:x", "http://h?a=1"):
         with raises(ConnectorError, reason="value", option="registry"):
             value_format(Options("t", {"registry": url}))
     with raises(ConnectorError, reason="address", option="registry") as refused:
