@@ -307,7 +307,8 @@ class TextColumns:
         """Reject rows that repeat the header, as in concatenated files.
 
         Such a row has a text in a numeric column, or the name of the label column as its label. A header with the same
-        names in another order causes a warning, because the rows after it are read by the first header.
+        names in another order causes a warning, because the rows after it are read by the first header. Only a row with
+        a text in a numeric column is one: rows of texts may be rankings of the names.
         """
         if any(isinstance(column, np.ndarray) for column in cells.values()):
             return
@@ -318,7 +319,7 @@ class TextColumns:
         for i in suspects:
             if all(column[i].strip() in (name, _unnamed(name)) for name, column in cells.items()):
                 bad[i] = "the row repeats the header"
-            elif len(cells) > 1 and sorted(column[i].strip() for column in cells.values()) == sorted(cells):
+            elif i in bad and sorted(column[i].strip() for column in cells.values()) == sorted(cells):
                 bad[i] = "the row is a header with the columns in another order"
                 what = "a header with the columns in another order is rejected, and the rows after it are read in the"
                 self.numbers.notices.say(f"{what} order of the first header: write each table to a file of its own")

@@ -267,6 +267,11 @@ def test_a_header_with_the_columns_in_another_order_is_reported(tmp_path, caplog
     assert "write each table to a file of its own" in caplog.text
 
 
+def test_rankings_of_the_names_of_columns_are_no_headers(tmp_path):
+    seen, rejected = read(write(tmp_path / "a.csv", "a,b,y\n" + "b,a,y\na,y,b\n" * 20), label="y")
+    assert (len(seen), rejected) == (40, [])
+
+
 def test_repeated_headers_are_no_texts_in_a_column_of_numbers(tmp_path, caplog):
     text = "\n".join("a,y\n" + "\n".join(f"{i / 9},{i % 2}" for i in range(12)) for _ in range(300))
     seen, rejected = read(write(tmp_path / "a.csv", text), label="y")
