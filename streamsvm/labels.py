@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -250,13 +250,16 @@ def twin_notices(labels: Sequence[Any]) -> list[str]:
 
     Only the first few hundred labels are compared.
     """
-    first: dict[Any, Any] = {}
-    found = []
-    for label in labels[:_MOST_COMPARED]:
-        other = first.setdefault(_bare(label), label)
-        if other != label:
-            found.append(_twin_notice(label, other))
-    return found
+    return [_twin_notice(label, other) for other, label in twins_in(labels[:_MOST_COMPARED])]
+
+
+def twins_in(texts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Iterate over pairs of texts or labels that differ only in spelling."""
+    first: dict[str, Any] = {}
+    for text in texts:
+        other = first.setdefault(_bare(text), text)
+        if other != text:
+            yield other, text
 
 
 def new_label_notice(label: Any, known: Collection[Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from connectors.columns.cells import is_missing, shown
@@ -17,6 +18,7 @@ from connectors.columns.time_texts import formats_of
 from connectors.columns.times import is_spelled_out
 from connectors.notices import Notice, Notices
 from streamsvm.features.values import name_key, text_of
+from streamsvm.labels import twins_in
 
 if TYPE_CHECKING:
     from streamsvm.features.known_features import KnownFeatures
@@ -36,6 +38,10 @@ _QUOTED = (
 _MIXED = (
     "feature {name!r} has numbers and texts such as {text}; each text becomes a category: use None for missing values "
     "(--set missing=TEXT), and convert numbers with float(x)"
+)
+_TWINS = (
+    "feature {name!r} has the texts {first} and {second}, which are two categories but differ only in spelling: use "
+    "one spelling if they are the same, or --types {option}:category (in Python categories=({name!r},))"
 )
 _NUMBERS = "feature {name!r} is in `categories`, but its numbers stay numbers: pass them as texts, such as str(x)"
 
@@ -147,6 +153,8 @@ class StringFeatures:
             if recurrence.seen == FIRST and name not in self.quoted and _are_numbers(strings):
                 self.quoted[name] = None
                 found.append(_quoted_notice(name))
+            if recurrence.seen == FIRST and not recurrence.before:
+                found += self._twins(name)
             if recurrence.seen == FIRST and (all(map(is_spelled_out, strings)) or formats_of(strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
@@ -169,6 +177,8 @@ class StringFeatures:
         """Return notices about names left out, quoted numbers and mixed types."""
         found = [*map(self._why_left_out, self.left_out)]
         found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
+        for name in self._columns.strings:
+            found += self._twins(name)
         numeric = (name for name in self._columns.numbers if name in self._categories)
         return found + self._mixed(dict.fromkeys((*self._columns.strings, *numeric)))
 
@@ -199,6 +209,15 @@ class StringFeatures:
         own = (columns.names[j] for j in range(len(columns)) if columns.is_indicator[j])
         n_spaces: list[int] = [string.count(" ") for feature, string in own if feature == name]
         return 2 * sum(n >= 2 for n in n_spaces) > len(n_spaces)
+
+    def _twins(self, name: Hashable) -> list[Notice]:
+        """Return a notice if two of the first strings of a name differ only in spelling."""
+        strings = islice(self._columns.strings[name], FIRST)
+        twins = next(twins_in(string for string in strings if not is_missing(string)), None)
+        if twins is None or name in self._categories or name in self.quoted:
+            return []
+        first, second = map(shown, twins)
+        return [Notice.of(_TWINS, name, first=first, second=second, option=shlex.quote(str(name)))]
 
     def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
         strings, numbers = self._columns.strings, self._columns.numbers

@@ -333,6 +333,16 @@ def test_a_name_under_which_nearly_every_string_is_new_is_left_out(caplog):
     assert encode(space, [{"a": "id-3", "b": 1.0}, {"a": 2.0}]) == [{"b": 1.0}, {"a": 2.0}]
 
 
+@pytest.mark.parametrize("strings", [["red", "Red", "blue"], ["blue", "red", "red "]])
+def test_texts_that_differ_only_in_spelling_are_reported_once(strings, caplog):
+    space = FeatureSpace(10_000)
+    strings_of(space, strings * 100)
+    assert "feature 'a' has the texts 'red' and " in "".join(space.notices()) == caplog.messages[0]
+    assert len(caplog.records) == 1
+    strings_of(declared := FeatureSpace(10_000, categories=["a"]), strings * 100)
+    assert (len(caplog.records), declared.notices()) == (1, [])
+
+
 def test_free_text_and_names_with_spaces_are_reported_with_a_remedy(caplog):
     space = FeatureSpace(10_000)
     strings_of(space, [f"call {i} now" for i in range(1000)], "the text")
