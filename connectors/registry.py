@@ -188,7 +188,8 @@ def _format_of(path: str, options: Options, writes: bool) -> Connector:
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     known = sorted(name for name, each in formats.items() if (each.sink if writes else each.source))
     if not (default or writes or options.has("format")) and suffix in FOREIGN_SUFFIXES:
-        raise ConnectorError(f"{printable(path)}: is {FOREIGN_SUFFIXES[suffix]}", "foreign")
+        what = f"is {FOREIGN_SUFFIXES[suffix]}; a text file with this suffix needs format=csv"
+        raise ConnectorError(f"{printable(path)}: {what}", "foreign", option="format")
     if not default and not options.has("format"):
         what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(known)}"
         raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")

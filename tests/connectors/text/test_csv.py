@@ -221,7 +221,7 @@ def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path):
     ("name", "data", "what"),
     [
         ("a.xlsx", b"PK\x03\x04", "is an Excel workbook: save the sheet as CSV"),
-        ("a.XLS", b"", "is an Excel workbook: save the sheet as CSV"),
+        ("a.XLS", b"", "is an Excel workbook: save the sheet as CSV; a text file with this suffix needs format=csv"),
         ("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook: save the sheet as CSV"),
         ("a.avro", b"", "is an Avro container file: convert it to JSON lines"),
         ("a.jsonl", b"Obj\x01", "is an Avro container file: convert it to JSON lines"),
