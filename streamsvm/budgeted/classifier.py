@@ -240,9 +240,8 @@ class BSGDClassifier(BudgetedMemory):
 
     @property
     def relevance(self) -> dict[Any, float]:
-        """Relevance of each column in the distance, by name; 1 with a fixed metric."""
-        values = zip(self._space.names, self._relevances().tolist(), strict=True)
-        return {name: value for j, (name, value) in enumerate(values) if not self._space.is_dead(j)}
+        """Relevance of columns in the distance, largest first; 1 if the metric is fixed."""
+        return self._by_relevance(self._relevances())
 
     def _relevances(self) -> Floats:
         """Relevance of each column."""

@@ -220,12 +220,8 @@ class Ensemble(base.OnlineClassifier):
 
         It is the geometric mean over the kernel members, weighted by their votes. Without kernel members it is empty.
         """
-        values, space = self._relevances(), self._space
-        if values is None:
-            return {}
-        return {
-            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
-        }
+        values = self._relevances()
+        return {} if values is None else self._by_relevance(values)
 
     def _shares_of_classes(self) -> dict[Any, float]:
         counts = self._state.frequencies[: len(self.labels.codes)]

@@ -175,6 +175,12 @@ class OnlineClassifier(SavedLearner):
         relevance[[j for j in range(len(found)) if space.is_dead(j)]] = 0.0
         return relevance
 
+    def _by_relevance(self, values: Floats) -> dict[Any, float]:
+        """Return the relevance of the first columns by name, the largest first."""
+        space = self._space
+        order = np.argsort(-values, kind="stable").tolist()
+        return {space.names[j]: float(values[j]) for j in order if not space.is_dead(j)}
+
     def _relevances(self) -> Floats | None:
         """Return the relevance of the first columns in the learned metric, or None."""
         return None

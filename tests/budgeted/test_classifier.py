@@ -61,6 +61,8 @@ def test_learned_metric_drops_irrelevant_features():
     assert accuracy(learned, X, y) > accuracy(fixed, X, y) + 0.1
     relevance = learned.relevance
     assert min(relevance[0], relevance[1]) > 10.0 * max(relevance[j] for j in range(2, 20))
+    assert list(relevance.values()) == sorted(relevance.values(), reverse=True)
+    assert list(fixed.relevance.items()) == [(j, 1.0) for j in range(20)]
 
 
 def test_never_more_than_the_budget():
