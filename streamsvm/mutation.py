@@ -99,7 +99,10 @@ class Mutable:
 
 
 class MutableParameter:
-    """Descriptor of a parameter whose assignment changes the running model."""
+    """Descriptor of a parameter whose assignment changes the running model.
+
+    The value that it has changes nothing, because subclasses assign their parameters after their base class.
+    """
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self._name = name
@@ -108,14 +111,14 @@ class MutableParameter:
         return self if model is None else model.__dict__[self._name]
 
     def __set__(self, model: Any, value: Any) -> None:
-        if "_lock" in model.__dict__:
-            model.change_setting(self._name, value)
-        else:
+        if not is_running(model):
             model.__dict__[self._name] = value
+        elif value is not model.__dict__[self._name]:
+            model.change_setting(self._name, value)
 
 
 class FixedParameter:
-    """Descriptor of a parameter that is refused once the model exists.
+    """Descriptor of a parameter that refuses other values once the model exists.
 
     It has no `__get__`, so that reading stays a look-up in the model's `__dict__`.
     """
@@ -124,9 +127,14 @@ class FixedParameter:
         self._name = name
 
     def __set__(self, model: Any, value: Any) -> None:
-        if "_lock" in model.__dict__:
+        if is_running(model) and value is not model.__dict__[self._name]:
             check_mutable(model, self._name)
         model.__dict__[self._name] = value
+
+
+def is_running(model: Any) -> bool:
+    """Return whether the model has been created."""
+    return "_lock" in model.__dict__
 
 
 def check_mutable(model: Any, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pandas as pd
 import pytest
 from river import compose, preprocessing
@@ -136,8 +138,25 @@ def test_assigning_a_fixed_parameter_is_refused(name):
         before = copied._get_params()
         for fixed in before.keys() - copied._mutable_attributes:
             with raises(ParameterError, parameter=fixed, named="clone"):
-                setattr(copied, fixed, before[fixed])
+                setattr(copied, fixed, object())
         assert copied._get_params() == before
+
+
+class _Wide(BSGDClassifier):
+    """Classifier that stores its parameters after its base class has done so."""
+
+    def __init__(self, budget=30, scaling="rank", note=None):
+        super().__init__(budget, scaling=scaling)
+        self.budget, self.scaling, self.note = budget, scaling, note
+
+
+def test_a_subclass_may_assign_its_parameters_after_its_base_class():
+    model = learned(lambda: _Wide(20, note="own"))
+    for twin in (model, model.clone(), model.clone(include_attributes=True), pickle.loads(pickle.dumps(model))):
+        assert (twin.budget, twin.scaling, twin.note) == (20, "rank", "own")
+        twin.mutate({"budget": 10})
+        twin.note = "another"
+        assert (twin.budget, twin.note) == (10, "another")
 
 
 def test_a_value_that_is_refused_changes_nothing():
