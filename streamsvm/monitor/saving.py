@@ -51,6 +51,8 @@ def restore_columns(columns: Columns, state: Saved) -> None:
     columns.n_budgeted = whole(header["n_budgeted"])
     first = _restored_cells(part_of(state, "first"))
     columns.first = {whole(int(c), 0, len(columns) - 1): cells for c, cells in first.items()}
+    if any(len(cells.numbers) not in range(0, columns.n_first * BLOCK, BLOCK) for cells in columns.first.values()):
+        raise ArchiveError("first values of a column that are not whole blocks")
     if isinstance(columns, SlidingColumns) and "next" in header:
         columns.next = Columns(columns.n_blocks * BLOCK, False, columns.false_alarms, columns.seed)
         restore_columns(columns.next, part_of(state, "next"))

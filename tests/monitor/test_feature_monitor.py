@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from connectors.events import SparseRows
 from streamsvm import FeatureMonitor
 from streamsvm.models import ArchiveError
+from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.monitor import Profile
 from streamsvm.monitor.bins import Bins, count_blocks, fit_bins
 from streamsvm.monitor.positions import ABOVE, BELOW, MISSING, N_CUTS, REPEATS, TOTAL, TYPE
@@ -344,6 +345,17 @@ def test_a_damaged_profile_is_refused(damage, reason, tmp_path):
         Profile.load(path)
     assert caught.value.reason == reason
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("n", [63, 64 * 50])
+def test_first_values_that_are_not_whole_blocks_are_refused(n, tmp_path):
+    monitor, path = FeatureMonitor(reference=1024), tmp_path / "monitor.svm"
+    monitor.learn_many(np.random.default_rng(0).normal(size=(100, 1)))
+    monitor.save(path)
+    header, arrays = read_archive(path)
+    write_archive(path, header, arrays | {"state.first.0": np.zeros(n)})
+    with pytest.raises(ArchiveError, match="first values"):
+        FeatureMonitor.load(path)
 
 
 def test_a_file_that_is_not_json_is_refused(tmp_path):
