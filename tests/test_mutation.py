@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pandas as pd
@@ -140,6 +141,14 @@ def test_assigning_a_fixed_parameter_is_refused(name):
             with raises(ParameterError, parameter=fixed, named="clone"):
                 setattr(copied, fixed, object())
         assert copied._get_params() == before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_keep_attributes_of_users(name):
+    model = MODELS[name]()
+    model.note = ["own"]
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model.clone(include_attributes=True)):
+        assert twin.note == ["own"]
 
 
 class _Wide(BSGDClassifier):

@@ -268,7 +268,9 @@ class StreamSVMClassifier(Ensemble):
         if self._composition is None:
             return super().__getstate__()
         # Bound methods of the parts are not copied: the copy binds the methods of its own parts.
-        return {**self._get_params(), "_composition": self._composition.top}
+        bound = {"_lock", *self._composition.methods()}
+        state = {name: value for name, value in self.__dict__.items() if name not in bound}
+        return state | {"_composition": self._composition.top}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_composition" not in state:
