@@ -45,7 +45,7 @@ from streamsvm.ensemble.late_mixture import (
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.ensemble.notes import LAGS
 from streamsvm.ensemble.probabilities import find_repeats
-from streamsvm.ensemble.repeats import find_labels, label_at, learn_weights, store_label
+from streamsvm.ensemble.repeats import learn_weights, store_label
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
 
@@ -96,10 +96,11 @@ def count(state, block, batch, label, k):
 def learn_repeats(state, row, label, place):
     """Learn the label of a row for equal rows.
 
-    The last row with its last label is a repetition, for example by bagging, and is ignored.
+    Rows equal to the row learned last are ignored whatever their label: bagging repeats rows, and if only those with
+    the same label were ignored, the stored labels of rows in runs would be mostly rare ones.
     """
     repeats = state.repeats
-    if row.key == repeats.last and label == label_at(find_labels(repeats, row.key), 0):
+    if row.key == repeats.last:
         return
     if repeats.n_found > 0 and state.n_classes > 1 and place < n_voted(state):
         learn_weights(repeats, place)

@@ -8,7 +8,8 @@ the probabilities p of the vote become
 
 These are means of the posterior distributions for Dirichlet priors around p with the strengths s_i, mixed with p. The
 weights are posterior probabilities under a small probability of a switch (fixed share), given the labels of repeated
-rows. They start in favour of p.
+rows. They start in favour of p. Rows equal to the row learned last are neither corrected nor learned: they may be
+repetitions by bagging, and rows in long runs would otherwise be known by a few labels of the run only.
 
 A hash identifies a row. The table has buckets of WAYS rows. The row whose label is the oldest leaves a full bucket. The
 number of buckets in use grows with the number of repeated rows, and the first FIRST_EVENTS events are not stored, so
@@ -74,8 +75,11 @@ def bucket_of(key, n_buckets):
 
 @kernel
 def find_labels(state, key):
-    """Return the labels of the rows equal to the current one, 0 if there are none."""
-    if state.keys.shape[0] > 0:
+    """Return the labels of the rows equal to the current one, 0 if there are none.
+
+    There are none for a row equal to the row learned last, because the labels of such rows are not learned.
+    """
+    if state.keys.shape[0] > 0 and key != state.last:
         bucket = bucket_of(key, state.n_buckets)
         for i in range(WAYS):
             if state.keys[bucket, i] == key:

@@ -29,6 +29,7 @@ def fresh():
 
 
 def labels_of(state, key):
+    state.last = 0.0  # the row learned last has none
     labels = find_labels(state, key)
     return [label for i in range(repeats.LABELS) if (label := repeats.label_at.py_func(labels, i)) >= 0]
 
@@ -121,6 +122,17 @@ def test_repeated_learning_of_an_event_is_one_label():
     often.learn_many(np.repeat(X, 5, axis=0), np.repeat(y, 5))
     _, proba = often.test_then_train(X[:200], (y[:200] + 1) % N_CLASSES, proba=True)
     assert proba.max(axis=1).min() < 0.999  # rows learned five times in a row are not evidence of five rows
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2])
+def test_rows_in_runs_have_the_probabilities_of_their_labels(share):
+    """Few labels of a row in a run differ, so labels that differ from the last one are not its frequent ones."""
+    rng, state = np.random.default_rng(0), np.arange(6_000) // 20 % 3
+    for X, label in ((np.ones((6_000, 1)), 0), (np.eye(3)[state], state == 1)):
+        y = (rng.random(6_000) < share) ^ label
+        _, proba = StreamSVMClassifier(effort="low", label_autocorrelation=False).test_then_train(X, y, proba=True)
+        loss = -np.log(proba[np.arange(1_500, 6_000), y[1_500:].astype(int)]).mean()
+        assert loss < -share * np.log(share) - (1.0 - share) * np.log(1.0 - share) + 0.02
 
 
 def test_single_events_batches_and_labels_without_delay_give_equal_results():
