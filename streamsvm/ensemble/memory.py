@@ -136,6 +136,7 @@ class Ensemble(base.OnlineClassifier):
             kind.check_restored(member)
         labels = state.autocorrelation
         check_bounds("autocorrelation.made", labels.made, 0, labels.n_learned)
+        repeats.check_restored(state.repeats)
 
     def _refresh(self, state: State) -> None:
         for kind, member in zip(self._kinds(), members_of(state), strict=True):

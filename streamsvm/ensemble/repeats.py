@@ -20,10 +20,13 @@ With late labels, the labels known at the prediction are kept in the memory of t
 
 from __future__ import annotations
 
+import math
+
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
+from streamsvm.models import ArchiveError
 
 FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
 FIRST_EVENTS = 320
@@ -65,6 +68,14 @@ def new_repeats(n_classes: int, room: int) -> State:
     state.weights[:] = FIRST_WEIGHT
     state.weights[-1] = 1.0 - FIRST_WEIGHT * len(STRENGTHS)
     return state
+
+
+def check_restored(state: State) -> None:
+    """Raise an error if the weights are not shares, or the number of buckets is not a power of 2."""
+    if not math.isclose(state.weights.sum(), 1.0, rel_tol=1e-6):
+        raise ArchiveError("repeats.weights do not add up to 1")
+    if int(state.n_buckets).bit_count() != 1:
+        raise ArchiveError("repeats.n_buckets is not a power of 2")
 
 
 @inlined
