@@ -109,7 +109,7 @@ class StreamSVMClassifier(Ensemble):
 
     **Repeated rows.** The last four labels of up to 4,096 rows are kept. If a row is equal to one of these, the
     probabilities are moved towards its labels, as far as this has predicted labels of repeated rows better. Rows equal
-    to the row learned last are left out.
+    to the row learned last are left out of this.
 
     **Label autocorrelation.** Baselines predict labels without features: the last label, the label one season ago, and
     the frequencies given the previous one or three labels. Predictions are a mixture of these and the vote, with

@@ -96,13 +96,11 @@ def count(state, block, batch, label, k):
 def learn_repeats(state, row, label, place):
     """Learn the label of a row for equal rows.
 
-    Rows equal to the row learned last are ignored whatever their label: bagging repeats rows, and if only those with
-    the same label were ignored, the stored labels of rows in runs would be mostly rare ones.
+    Rows equal to the row learned last do not change the weights, whatever their label. If only those with another label
+    did, the labels of rows in runs would seem to change more often than they do.
     """
     repeats = state.repeats
-    if row.key == repeats.last:
-        return
-    if repeats.n_found > 0 and state.n_classes > 1 and place < n_voted(state):
+    if row.key != repeats.last and repeats.n_found > 0 and state.n_classes > 1 and place < n_voted(state):
         learn_weights(repeats, place)
     store_label(repeats, row.key, label, row.seen)
 

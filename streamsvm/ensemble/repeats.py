@@ -8,8 +8,10 @@ the probabilities p of the vote become
 
 These are means of the posterior distributions for Dirichlet priors around p with the strengths s_i, mixed with p. The
 weights are posterior probabilities under a small probability of a switch (fixed share), given the labels of repeated
-rows. They start in favour of p. Rows equal to the row learned last are neither corrected nor learned: they may be
-repetitions by bagging, and rows in long runs would otherwise be known by a few labels of the run only.
+rows. They start in favour of p.
+
+A row equal to the row learned last is not corrected and does not change the weights, because bagging repeats rows. Its
+label replaces the last one. A run of equal rows is thus stored with its last label, and the weights learn its first.
 
 A hash identifies a row. The table has buckets of WAYS rows. The row whose label is the oldest leaves a full bucket. The
 number of buckets in use grows with the number of repeated rows, and the first FIRST_EVENTS events are not stored, so
@@ -88,7 +90,7 @@ def bucket_of(key, n_buckets):
 def find_labels(state, key):
     """Return the labels of the rows equal to the current one, 0 if there are none.
 
-    There are none for a row equal to the row learned last, because the labels of such rows are not learned.
+    There are none for a row equal to the row learned last, because such rows do not change the weights.
     """
     if state.keys.shape[0] > 0 and key != state.last:
         bucket = bucket_of(key, state.n_buckets)
@@ -140,7 +142,8 @@ def learn_weights(state, place):
 
 @kernel
 def store_label(state, key, label, seen):
-    """Store the label of a row, learned after `seen` others."""
+    """Store the label of a row, learned after `seen` others; it replaces that of an equal row learned just before."""
+    again = key == state.last
     state.last = key
     if seen < FIRST_EVENTS or label >= MOST_CLASSES:
         return
@@ -149,8 +152,8 @@ def store_label(state, key, label, seen):
     while at < WAYS - 1 and keys[at] != key:
         at += 1
     if keys[at] == key:
-        known = labels[at]
-        state.n_repeated = min(state.n_repeated + 1, DOUBLING)
+        known = labels[at] >> BITS if again else labels[at]
+        state.n_repeated = min(state.n_repeated + (0 if again else 1), DOUBLING)
     for i in range(at, 0, -1):
         keys[i], labels[i] = keys[i - 1], labels[i - 1]
     keys[0], labels[0] = key, (known << BITS) | (label + 1)

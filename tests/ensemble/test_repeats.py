@@ -39,11 +39,12 @@ def labels_of(state, key):
 @settings(max_examples=20)
 @given(EVENTS)
 def test_the_last_labels_of_the_rows_learned_last_are_known(events):
-    state, known = fresh(), {}
+    state, known, last = fresh(), {}, None
     for key, label in events:
         key = float(key << 40)  # a few buckets, so that some are full
         store_label(state, key, label, repeats.FIRST_EVENTS)
-        known[key] = [label, *known.pop(key, [])][: repeats.LABELS]
+        known[key] = [label, *known.pop(key, [])[key == last :]][: repeats.LABELS]
+        last = key
     buckets = {}
     for key in known:
         buckets.setdefault(int(repeats.bucket_of.py_func(key, repeats.BUCKETS)), []).append(key)
@@ -59,6 +60,7 @@ def test_the_table_grows_with_repeated_rows():
     assert np.count_nonzero(state.keys) <= repeats.FIRST_BUCKETS * repeats.WAYS
     for key in [*range(1, 801)] * 2:
         for _ in range(2):
+            state.last = 0.0
             store_label(state, float(key), 0, repeats.FIRST_EVENTS)
     assert state.n_buckets == repeats.BUCKETS
     assert np.mean([bool(labels_of(state, float(key))) for key in range(1, 801)]) > 0.95
@@ -135,6 +137,18 @@ def test_rows_in_runs_have_the_probabilities_of_their_labels(share):
         _, proba = StreamSVMClassifier(effort="low", label_autocorrelation=False).test_then_train(X, y, proba=True)
         loss = -np.log(proba[np.arange(1_500, 6_000), y[1_500:].astype(int)]).mean()
         assert loss < -share * np.log(share) - (1.0 - share) * np.log(1.0 - share) + 0.02
+
+
+def test_labels_of_the_first_row_of_a_run_are_not_those_of_the_others():
+    """In batches, the rows after the first are predicted before the first is learned."""
+    state = np.repeat(np.random.default_rng(0).integers(0, 24, 1_000), 20)[:6_000]
+    y, model, losses = np.diff(state, prepend=-1) == 0, StreamSVMClassifier(effort="low"), []
+    for at in range(0, 6_000, 100):
+        rows, labels = state[at : at + 100, None].astype(float), y[at : at + 100]
+        if at >= 1_000:
+            losses.append(-np.log(np.asarray(model.predict_proba_many(rows))[np.arange(100), labels.astype(int)]))
+        model.learn_many(rows, labels)
+    assert np.mean(losses) < 0.25
 
 
 def test_single_events_batches_and_labels_without_delay_give_equal_results():
