@@ -136,7 +136,11 @@ class Ensemble(base.OnlineClassifier):
             kind.check_restored(member)
         labels = state.autocorrelation
         check_bounds("autocorrelation.made", labels.made, 0, labels.n_learned)
-        repeats.check_restored(state.repeats)
+        table = state.repeats
+        if abs(table.weights.sum() - 1.0) > 1e-6:
+            raise ArchiveError("repeats.weights do not add up to 1")
+        if int(table.n_buckets).bit_count() != 1:
+            raise ArchiveError("repeats.n_buckets is not a power of 2")
 
     def _refresh(self, state: State) -> None:
         for kind, member in zip(self._kinds(), members_of(state), strict=True):

@@ -22,13 +22,10 @@ With late labels, the labels known at the prediction are kept in the memory of t
 
 from __future__ import annotations
 
-import math
-
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
-from streamsvm.models import ArchiveError
 
 FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
 FIRST_EVENTS = 320
@@ -70,14 +67,6 @@ def new_repeats(n_classes: int, room: int) -> State:
     state.weights[:] = FIRST_WEIGHT
     state.weights[-1] = 1.0 - FIRST_WEIGHT * len(STRENGTHS)
     return state
-
-
-def check_restored(state: State) -> None:
-    """Raise an error if the weights are not shares, or the number of buckets is not a power of 2."""
-    if not math.isclose(state.weights.sum(), 1.0, rel_tol=1e-6):
-        raise ArchiveError("repeats.weights do not add up to 1")
-    if int(state.n_buckets).bit_count() != 1:
-        raise ArchiveError("repeats.n_buckets is not a power of 2")
 
 
 @inlined
@@ -142,7 +131,10 @@ def learn_weights(state, place):
 
 @kernel
 def store_label(state, key, label, seen):
-    """Store the label of a row, learned after `seen` others; it replaces that of an equal row learned just before."""
+    """Store the label of a row, learned after `seen` others.
+
+    It replaces the label of an equal row learned just before.
+    """
     again = key == state.last
     state.last = key
     if seen < FIRST_EVENTS or label >= MOST_CLASSES:

@@ -130,7 +130,7 @@ def test_repeated_learning_of_an_event_is_one_label():
 
 @pytest.mark.parametrize("share", [0.01, 0.2])
 def test_rows_in_runs_have_the_probabilities_of_their_labels(share):
-    """Few labels of a row in a run differ, so labels that differ from the last one are not its frequent ones."""
+    """Labels that differ from the last one of a run are not its frequent ones."""
     rng, state = np.random.default_rng(0), np.arange(6_000) // 20 % 3
     for X, label in ((np.ones((6_000, 1)), 0), (np.eye(3)[state], state == 1)):
         y = (rng.random(6_000) < share) ^ label
@@ -140,7 +140,7 @@ def test_rows_in_runs_have_the_probabilities_of_their_labels(share):
 
 
 def test_labels_of_the_first_row_of_a_run_are_not_those_of_the_others():
-    """In batches, the rows after the first are predicted before the first is learned."""
+    """In batches, the whole run is predicted before its first row is learned."""
     state = np.repeat(np.random.default_rng(0).integers(0, 24, 1_000), 20)[:6_000]
     y, model, losses = np.diff(state, prepend=-1) == 0, StreamSVMClassifier(effort="low"), []
     for at in range(0, 6_000, 100):
