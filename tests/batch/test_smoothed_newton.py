@@ -216,7 +216,7 @@ def test_the_learned_model_is_plain_arrays_that_online_learners_adopt(tmp_path):
     loaded = LinearModel.load(tmp_path / "model.safetensors")
     assert loaded.predict(X) == model.predict(X)
     assert loaded.classes == ["down", "up"]
-    learner = CPMClassifier(n_faces=1, scaling="none")
+    learner = CPMClassifier(n_faces=1)
     learner.adopt(model.polytopes())
     assert learner.predict_many(X).tolist() == estimator.predict(X).tolist()
     with raises(ValueError, named=(2, 3)):

@@ -388,7 +388,7 @@ def test_norms_are_updated_with_the_metric():
     model = BSGDClassifier(budget=30)
     model._state.metric_rate = 0.2
     model.learn_many(X, y.tolist())
-    relevance = np.array(list(model.relevance.values()))
+    relevance = np.array([model.relevance[j] for j in range(X.shape[1])])
     assert relevance.std() > 0.1
     vectors = model.model.vectors
     assert arrays_of(model)["norms"][: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
@@ -400,7 +400,8 @@ def test_norms_and_kernel_values_of_wide_rows_follow_their_definition():
     model = BSGDClassifier(budget=150, scaling="none", absorb=1.0)
     model._state.metric_rate = 0.2
     model.learn_many(X[:-1], y[:-1].tolist())
-    relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
+    relevance = np.array([model.relevance[j] for j in range(X.shape[1])])
+    vectors, n = model.model.vectors, model.n_support_vectors
     assert relevance.std() > 0.01
     assert n * X.shape[1] > expansion.NEAR
     assert arrays_of(model)["norms"][:n] == pytest.approx(vectors**2 @ relevance, rel=1e-4)
