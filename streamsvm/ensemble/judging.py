@@ -31,7 +31,7 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_answer,
     learn_autocorrelation,
 )
-from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON, BY_VOTE
+from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON, BY_VOTE, n_answers
 from streamsvm.ensemble.label_memories import learn_remembered
 from streamsvm.ensemble.late_mixture import (
     BY_LATE_FREQUENCY,
@@ -45,7 +45,7 @@ from streamsvm.ensemble.late_mixture import (
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.ensemble.notes import LAGS
 from streamsvm.ensemble.probabilities import find_repeats
-from streamsvm.ensemble.repeats import learn_weights, store_label
+from streamsvm.ensemble.repeats import add_repeats, learn_weights, store_label
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
 
@@ -86,8 +86,11 @@ def count(state, block, batch, label, k):
                 learn_kept_mixture(state, memory, voted, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
-    if row.late > 0:
+    if row.late > 0 and n >= 2:
         find_repeats(state, batch.memories[late, REPEATED])
+        for c in range(voted):
+            state.repeats.after[c] = state.repeats.before[c]
+        add_repeats(state.repeats, voted, n_answers(state.autocorrelation, voted), state.repeats.after)
     learn_repeats(state, row, label, place)
     state.n_classes = max(n, label + 1)
 

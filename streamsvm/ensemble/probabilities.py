@@ -10,7 +10,7 @@ from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
 from streamsvm.ensemble.combined_vote import POOLED, combine, keep_plain
 from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
-from streamsvm.ensemble.label_baselines import n_others
+from streamsvm.ensemble.label_baselines import n_answers, n_others
 from streamsvm.ensemble.many_classes import n_voted, name_classes, place_of, spread_votes, vote_on_named
 from streamsvm.ensemble.repeats import LABELS, add_repeats, find_labels, label_at
 from streamsvm.online.calibration import allow_for_noise
@@ -110,7 +110,7 @@ def settle_votes(state, key, n, proba):
     keep_plain(state.combination, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
     combine(state.combination, n, proba)
-    add_repeats(state.repeats, n, proba)
+    add_repeats(state.repeats, n, n_answers(state.autocorrelation, n), proba)
     if state.uses_autocorrelation:
         logs_of(proba, n, others, LEAST_BY_VOTE, state.autocorrelation.logs)
         add_autocorrelation(state.autocorrelation, n, proba)

@@ -8,7 +8,8 @@ the probabilities p of the vote become
 
 These are means of the posterior distributions for Dirichlet priors around p with the strengths s_i, mixed with p. The
 weights are posterior probabilities under a small probability of a switch (fixed share), given the labels of repeated
-rows. They start in favour of p.
+rows. They start in favour of p. If the class named by p has been right more often on repeated rows than the class named
+by p', it stays the most probable class.
 
 A row equal to the row learned last is not corrected and does not change the weights, because bagging repeats rows. Its
 label replaces the last one. A run of equal rows is thus stored with its last label, and the weights learn its first.
@@ -23,9 +24,11 @@ With late labels, the labels known at the prediction are kept in the memory of t
 from __future__ import annotations
 
 from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
+from streamsvm.ensemble.label_baselines import put_ahead
 
 FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
 FIRST_EVENTS = 320
@@ -37,6 +40,8 @@ MOST_CLASSES = (1 << BITS) - 1
 # Strengths of the priors, weight of each at the start and after a switch, and probability of a switch.
 STRENGTHS = (0.25, 1.0, 4.0, 16.0, 64.0)
 FIRST_WEIGHT, SWITCH = 0.1, 0.001
+# Rate of the accuracies of the classes named by p and p'.
+ACCURACY_RATE = 0.005
 _HASH = (0.0, 2.0**52)
 
 REPEATS = Schema(
@@ -55,7 +60,10 @@ REPEATS = Schema(
         "found": Number("labels of the rows equal to the current one, 0 if there are none", i64),
         "places": Array(("kept",), "positions of these labels among the classes voted on", i64),
         "n_found": Number("number of these labels", i64),
-        "before": Array(("classes",), "probabilities of the vote before the correction"),
+        "before": Array(("classes",), "probabilities p of the vote before the correction"),
+        "after": Array(("classes",), "memory for the corrected probabilities of a late label"),
+        "named": Array((2,), "classes named by p and p'", i64),
+        "accuracies": Array((2,), "their decayed accuracies on repeated rows", saved=True, bounds=(0.0, 1.0)),
     },
 )
 
@@ -96,8 +104,11 @@ def label_at(labels, i):
 
 
 @kernel
-def add_repeats(state, n, proba):
-    """Correct the probabilities of the n classes voted on by the labels at `places`."""
+def add_repeats(state, n, n_named, proba):
+    """Correct the probabilities of the n classes voted on by the labels at `places`.
+
+    The first `n_named` are single classes.
+    """
     for c in range(n):
         state.before[c] = proba[c]
     if state.n_found == 0:
@@ -111,11 +122,17 @@ def add_repeats(state, n, proba):
         proba[c] *= of_vote
     for k in range(state.n_found):
         proba[state.places[k]] += per_label
+    named, accuracies = state.named, state.accuracies
+    named[0], named[1] = best_class(state.before, 0, n_named), best_class(proba, 0, n_named)
+    if accuracies[0] > accuracies[1]:
+        put_ahead(proba, named[0], named[1])
 
 
 @kernel
 def learn_weights(state, place):
-    """Update the weights with the position of the label among the classes voted on."""
+    """Update weights and accuracies with the position of a label in the vote."""
+    for i in range(2):
+        state.accuracies[i] += ACCURACY_RATE * ((1.0 if state.named[i] == place else 0.0) - state.accuracies[i])
     m, k, weights, p, total = float(state.n_found), 0.0, state.weights, state.before[place], 0.0
     for i in range(state.n_found):
         k += 1.0 if state.places[i] == place else 0.0

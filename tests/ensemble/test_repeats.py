@@ -80,11 +80,12 @@ def test_probabilities_are_posterior_means_and_weights_posterior_probabilities(r
         means = (counts + strengths[:, None] * p) / (len(places) + strengths[:, None])
         means = np.vstack([means, p])
         proba = p.copy()
-        add_repeats(state, N_CLASSES, proba)
+        add_repeats(state, N_CLASSES, N_CLASSES, proba)
         np.testing.assert_allclose(proba, weights @ means, rtol=1e-9)
         assert proba.sum() == pytest.approx(1.0)
         label = data.draw(st.integers(0, N_CLASSES - 1))
         learn_weights(state, label)
+        state.accuracies[:] = 0.0
         weights *= means[:, label]
         weights = (1.0 - repeats.SWITCH) * weights / weights.sum() + repeats.SWITCH * first
         np.testing.assert_allclose(state.weights, weights, rtol=1e-9)
@@ -110,6 +111,13 @@ def test_probabilities_follow_the_noise_of_the_labels():
     X, y = repeated_rows(6_000, n_rows=100, noise=1.0)
     _, proba = StreamSVMClassifier(effort="low").test_then_train(X, y, proba=True)
     assert -np.log(proba[np.arange(3_000, 6_000), y[3_000:]]).mean() < np.log(N_CLASSES) + 0.02
+
+
+def test_the_most_frequent_label_is_predicted_if_rows_say_nothing():
+    rng, n = np.random.default_rng(0), 8_000
+    X, y = rng.integers(0, 5, (n, 1)).astype(float), np.minimum(rng.zipf(1.5, n) - 1, 39)
+    predicted = np.asarray(StreamSVMClassifier(effort="low", label_autocorrelation=False).test_then_train(X, y))
+    assert np.mean(predicted[2_000:] == y[2_000:]) > np.mean(y[2_000:] == 0) - 0.002
 
 
 def test_changed_labels_of_rows_are_learned():
