@@ -45,7 +45,13 @@ def keep_answer(memory, i, best):
 @inlined
 def kept_answer(memory, i):
     """Return answer i of a memory, or -1."""
-    return ((memory[FIRST + i // PER_NUMBER] >> (BITS * (i % PER_NUMBER))) & MOST_CLASSES) - 1
+    return answer_in(memory[FIRST + i // PER_NUMBER], i % PER_NUMBER)
+
+
+@inlined
+def answer_in(element, i):
+    """Return answer i of an element, from the lowest bits on, or -1."""
+    return ((element >> (BITS * i)) & MOST_CLASSES) - 1
 
 
 @inlined

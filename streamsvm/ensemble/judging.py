@@ -44,7 +44,7 @@ from streamsvm.ensemble.late_mixture import (
 )
 from streamsvm.ensemble.many_classes import n_voted, place_of
 from streamsvm.ensemble.notes import LAGS
-from streamsvm.ensemble.probabilities import find_repeats
+from streamsvm.ensemble.probabilities import place_repeats
 from streamsvm.ensemble.repeats import add_repeats, learn_weights, store_label
 from streamsvm.online.batch import late_at
 from streamsvm.online.calibration import calibrated, learn_noise
@@ -87,9 +87,8 @@ def count(state, block, batch, label, k):
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     if row.late > 0 and n >= 2:
-        find_repeats(state, batch.memories[late, REPEATED])
-        for c in range(voted):
-            state.repeats.after[c] = state.repeats.before[c]
+        state.repeats.found = batch.memories[late, REPEATED]
+        place_repeats(state)
         add_repeats(state.repeats, voted, n_answers(state.autocorrelation, voted), state.repeats.after)
     learn_repeats(state, row, label, place)
     state.n_classes = max(n, label + 1)

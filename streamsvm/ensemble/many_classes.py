@@ -13,9 +13,10 @@ from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
 from streamsvm.ensemble.combined_vote import POOLED
+from streamsvm.ensemble.delayed_votes import answer_in
 from streamsvm.ensemble.label_baselines import context, likely_at, n_others, season_label
 from streamsvm.ensemble.notes import LAGS
-from streamsvm.ensemble.repeats import LABELS, find_labels, label_at
+from streamsvm.ensemble.repeats import LABELS
 
 
 @inlined
@@ -84,10 +85,9 @@ def name_classes(state, block, k):
         for c in range(n):
             if terms[uint(c)] >= least:
                 name_class(state, c)
-    repeated = find_labels(state.repeats, block.rows[k].key)
     for i in range(LABELS):
-        if 0 <= label_at(repeated, i) < n:
-            name_class(state, label_at(repeated, i))
+        if 0 <= answer_in(state.repeats.found, i) < n:
+            name_class(state, answer_in(state.repeats.found, i))
     if state.uses_autocorrelation:
         for c in (labels.recent[0], season_label(labels, labels.n_learned, labels.waiting)):
             if c >= 0:

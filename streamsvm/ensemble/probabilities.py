@@ -9,10 +9,11 @@ from streamsvm.core.schema import f32
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
 from streamsvm.ensemble.combined_vote import POOLED, combine, keep_plain
+from streamsvm.ensemble.delayed_votes import answer_in
 from streamsvm.ensemble.label_autocorrelation import add_autocorrelation
 from streamsvm.ensemble.label_baselines import n_answers, n_others
 from streamsvm.ensemble.many_classes import n_voted, name_classes, place_of, spread_votes, vote_on_named
-from streamsvm.ensemble.repeats import LABELS, add_repeats, find_labels, label_at
+from streamsvm.ensemble.repeats import LABELS, add_repeats, find_labels
 from streamsvm.online.calibration import allow_for_noise
 
 
@@ -22,13 +23,14 @@ def find_proba(state, block, k):
     n, proba = state.n_classes, state.proba
     if n == 0:
         return
+    state.repeats.found = find_labels(state.repeats, block.rows[k].key)
     if n > FEW:
         name_classes(state, block, k)
         vote_on_named(state, block, k)
         proba = state.votes
     else:
         vote_on_all(state, block, k)
-    settle_votes(state, block.rows[k].key, n_voted(state), proba)
+    settle_votes(state, n_voted(state), proba)
     if n > FEW:
         spread_votes(state)
 
@@ -99,30 +101,32 @@ def find_terms(state, block, k):
 
 
 @inlined
-def settle_votes(state, key, n, proba):
+def settle_votes(state, n, proba):
     """Apply all corrections to the vote on n classes."""
     others = n_others(state.autocorrelation, n)
     sharpen_votes(state, n, others, proba)
-    find_repeats(state, find_labels(state.repeats, key))
+    place_repeats(state)
     if n < 2:
         return
     state.combination.others = others
     keep_plain(state.combination, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
     combine(state.combination, n, proba)
-    add_repeats(state.repeats, n, n_answers(state.autocorrelation, n), proba)
+    for c in range(n):
+        state.repeats.before[c] = proba[c]
+    if state.repeats.n_found > 0:
+        add_repeats(state.repeats, n, n_answers(state.autocorrelation, n), proba)
     if state.uses_autocorrelation:
         logs_of(proba, n, others, LEAST_BY_VOTE, state.autocorrelation.logs)
         add_autocorrelation(state.autocorrelation, n, proba)
 
 
 @inlined
-def find_repeats(state, labels):
+def place_repeats(state):
     """Find the positions of the labels of equal rows among the classes voted on."""
     repeats, n = state.repeats, 0
-    repeats.found = labels
     for i in range(LABELS):
-        label = label_at(labels, i)
+        label = answer_in(repeats.found, i)
         if 0 <= label < state.n_classes:
             repeats.places[n] = place_of(state, label)
             n += 1

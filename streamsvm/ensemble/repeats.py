@@ -28,18 +28,18 @@ from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
+from streamsvm.ensemble.delayed_votes import BITS, MOST_CLASSES, PER_NUMBER
 from streamsvm.ensemble.label_baselines import put_ahead
 
 FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
 FIRST_EVENTS = 320
 # Number of repeated rows after which the number of buckets doubles.
 DOUBLING = 4
-# Number of labels per row, and bits of a label. Larger classes are not stored.
-LABELS, BITS = 4, 16
-MOST_CLASSES = (1 << BITS) - 1
-# Strengths of the priors, weight of each at the start and after a switch, and probability of a switch.
+# Number of labels per row, stored as the answers of an event are.
+LABELS = PER_NUMBER
+# Strengths of the priors, weights of these and of p at the start and after a switch, and probability of a switch.
 STRENGTHS = (0.25, 1.0, 4.0, 16.0, 64.0)
-FIRST_WEIGHT, SWITCH = 0.1, 0.001
+FIRST_WEIGHTS, SWITCH = (0.1, 0.1, 0.1, 0.1, 0.1, 0.5), 0.001
 # Rate of the accuracies of the classes named by p and p'.
 ACCURACY_RATE = 0.005
 _HASH = (0.0, 2.0**52)
@@ -49,16 +49,21 @@ REPEATS = Schema(
     {
         "keys": Array(("buckets", "ways"), "hashes of rows, last learned first; 0: none", saved=True, bounds=_HASH),
         "labels": Array(
-            ("buckets", "ways"), "last labels of the rows, 1 + class in BITS bits, the newest lowest", i64, saved=True
+            ("buckets", "ways"),
+            "last labels of the rows, the newest first, as `delayed_votes` stores answers",
+            i64,
+            saved=True,
         ),
-        "weights": Array(("strengths",), "weights of the strengths, and last that of p", saved=True, bounds=(0.0, 1.0)),
+        "weights": Array(
+            (len(FIRST_WEIGHTS),), "weights of the strengths, and last that of p", saved=True, bounds=(0.0, 1.0)
+        ),
         "last": Number("hash of the row learned last", saved=True, bounds=_HASH),
         "n_buckets": Number(
             "number of buckets in use", i64, start=FIRST_BUCKETS, saved=True, bounds=(FIRST_BUCKETS, BUCKETS)
         ),
         "n_repeated": Number("repeated rows since it changed", i64, saved=True, bounds=(0.0, DOUBLING)),
         "found": Number("labels of the rows equal to the current one, 0 if there are none", i64),
-        "places": Array(("kept",), "positions of these labels among the classes voted on", i64),
+        "places": Array((LABELS,), "positions of these labels among the classes voted on", i64),
         "n_found": Number("number of these labels", i64),
         "before": Array(("classes",), "probabilities p of the vote before the correction"),
         "after": Array(("classes",), "memory for the corrected probabilities of a late label"),
@@ -70,10 +75,9 @@ REPEATS = Schema(
 
 def new_repeats(n_classes: int, room: int) -> State:
     """Return a state, without a table if there is room for few events."""
-    sizes = {"buckets": BUCKETS if room >= FIRST_EVENTS else 0, "ways": WAYS, "kept": LABELS, "classes": n_classes}
-    state = State(REPEATS, sizes | {"strengths": len(STRENGTHS) + 1})
-    state.weights[:] = FIRST_WEIGHT
-    state.weights[-1] = 1.0 - FIRST_WEIGHT * len(STRENGTHS)
+    sizes = {"buckets": BUCKETS if room >= FIRST_EVENTS else 0, "ways": WAYS, "classes": n_classes}
+    state = State(REPEATS, sizes)
+    state.weights[:] = FIRST_WEIGHTS
     return state
 
 
@@ -97,29 +101,19 @@ def find_labels(state, key):
     return 0
 
 
-@inlined
-def label_at(labels, i):
-    """Return the i-th of the labels of a row, the newest first, or -1."""
-    return ((labels >> (BITS * i)) & MOST_CLASSES) - 1
-
-
 @kernel
 def add_repeats(state, n, n_named, proba):
-    """Correct the probabilities of the n classes voted on by the labels at `places`.
+    """Write `before`, corrected by the labels at `places`, to `proba`.
 
-    The first `n_named` are single classes.
+    There are n classes voted on, and the first `n_named` are single classes.
     """
-    for c in range(n):
-        state.before[c] = proba[c]
-    if state.n_found == 0:
-        return
     m, of_vote, per_label = float(state.n_found), state.weights[len(STRENGTHS)], 0.0
     for i in range(len(STRENGTHS)):
         share = state.weights[i] / (m + STRENGTHS[i])
         of_vote += share * STRENGTHS[i]
         per_label += share
     for c in range(n):
-        proba[c] *= of_vote
+        proba[c] = of_vote * state.before[c]
     for k in range(state.n_found):
         proba[state.places[k]] += per_label
     named, accuracies = state.named, state.accuracies
@@ -142,8 +136,7 @@ def learn_weights(state, place):
     weights[len(STRENGTHS)] *= p
     total += weights[len(STRENGTHS)]
     for i in range(weights.size):
-        first = FIRST_WEIGHT if i < len(STRENGTHS) else 1.0 - FIRST_WEIGHT * len(STRENGTHS)
-        weights[i] = (1.0 - SWITCH) * weights[i] / total + SWITCH * first
+        weights[i] = (1.0 - SWITCH) * weights[i] / total + SWITCH * FIRST_WEIGHTS[i]
 
 
 @kernel

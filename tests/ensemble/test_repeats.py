@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import DelayedClassifier, StreamSVMClassifier
-from streamsvm.ensemble import repeats
+from streamsvm.ensemble import delayed_votes, repeats
 from streamsvm.features.scaler import UNLIMITED
 from streamsvm.models import ArchiveError
 from tests.errors import raises
@@ -33,7 +33,7 @@ def fresh():
 def labels_of(state, key):
     state.last = 0.0  # the row learned last has none
     labels = find_labels(state, key)
-    return [label for i in range(repeats.LABELS) if (label := repeats.label_at.py_func(labels, i)) >= 0]
+    return [label for i in range(repeats.LABELS) if (label := delayed_votes.answer_in.py_func(labels, i)) >= 0]
 
 
 @settings(max_examples=20)
@@ -70,7 +70,7 @@ def test_the_table_grows_with_repeated_rows():
 @given(st.lists(st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=repeats.LABELS), max_size=20), st.data())
 def test_probabilities_are_posterior_means_and_weights_posterior_probabilities(rows, data):
     state, strengths = fresh(), np.array(repeats.STRENGTHS)
-    first = np.array([repeats.FIRST_WEIGHT] * len(strengths) + [1.0 - repeats.FIRST_WEIGHT * len(strengths)])
+    first = np.array(repeats.FIRST_WEIGHTS)
     weights = first.copy()
     for places in rows:
         p = np.array(data.draw(st.lists(st.floats(0.01, 1.0), min_size=N_CLASSES, max_size=N_CLASSES)))
@@ -79,7 +79,7 @@ def test_probabilities_are_posterior_means_and_weights_posterior_probabilities(r
         counts = np.bincount(places, minlength=N_CLASSES)
         means = (counts + strengths[:, None] * p) / (len(places) + strengths[:, None])
         means = np.vstack([means, p])
-        proba = p.copy()
+        proba, state.before[:] = np.empty(N_CLASSES), p
         add_repeats(state, N_CLASSES, N_CLASSES, proba)
         np.testing.assert_allclose(proba, weights @ means, rtol=1e-9)
         assert proba.sum() == pytest.approx(1.0)
