@@ -36,20 +36,9 @@ RENEW_MOST = 64.0
 @inlined
 def observe(rows, values, columns):
     """Add a learned row to the statistics of its columns."""
-    rows.seen += 1.0
-    if rows.scaling == NONE:
-        return
-    if not is_whole(columns) or rows.scaling == RANK:
-        observe_pairs(rows, values, columns)
-        return
-    n_far = count_far(rows, values)
-    if is_watched(rows.seen):
-        watch_whole(rows, values)
-    if n_far == 0:
-        observe_whole(rows, values)
-    else:
-        keep_near(rows, values)
-        observe_whole(rows, values_at(element_address(rows.entered, 0), values.size))
+    if is_whole(columns) and rows.scaling != RANK:
+        rows.n_far = count_far(rows, values)
+    observe_current_row(rows, values, columns)
 
 
 @inlined
@@ -59,6 +48,24 @@ def count_far(rows, values):
     for j in range(values.size):
         n_far += abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) > FAR
     return n_far
+
+
+@inlined
+def observe_current_row(rows, values, columns):
+    """Implement `observe` for the current row, for which `load` has set `n_far`."""
+    rows.seen += 1.0
+    if rows.scaling == NONE:
+        return
+    if not is_whole(columns) or rows.scaling == RANK:
+        observe_pairs(rows, values, columns)
+        return
+    if is_watched(rows.seen):
+        watch_whole(rows, values)
+    if rows.n_far == 0:
+        observe_whole(rows, values)
+    else:
+        keep_near(rows, values)
+        observe_whole(rows, values_at(element_address(rows.entered, 0), values.size))
 
 
 @inlined

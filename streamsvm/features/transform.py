@@ -62,6 +62,7 @@ def load_whole(rows, values):
                 return -1 - j
             if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
+    rows.n_far = unusual
     rows.n_pairs = n + 1
     return n + 1
 

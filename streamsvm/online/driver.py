@@ -21,7 +21,7 @@ from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.signatures import INTEGER, NUMBER
 from streamsvm.core.simd import uint
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
-from streamsvm.features.statistics import observe
+from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load
 from streamsvm.online.batch import BATCH, answer, is_learned
 
@@ -42,7 +42,7 @@ def drive(address, values_address, columns_address, n, shared):
         return
     call_pointer(rows.step, (rows.learner,))
     if rows.label >= 0:
-        observe(rows, values, columns)
+        observe_current_row(rows, values, columns)
 
 
 @inlined
