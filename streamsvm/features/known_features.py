@@ -229,24 +229,22 @@ class KnownFeatures:
         self,
         names: Iterable[Any],
         is_indicator: Iterable[bool],
-        n_refused: int,
         left_out: Mapping[Hashable, str] | None = None,
-        watched: Mapping[Hashable, Recurrence] | None = None,
         quoted: Iterable[Hashable] = (),
         noticed: Iterable[Notice] = (),
     ) -> None:
-        """Restore the columns of another space, and its notices.
+        """Restore the columns of another space, and its notices, without its counters.
 
         Parameters
         ----------
-        names, is_indicator, n_refused, left_out, watched, quoted, noticed
+        names, is_indicator, left_out, quoted, noticed
             Attributes of the other space and its `texts`.
         """
         for name, indicator in zip(names, is_indicator, strict=True):
             self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
         self.texts.restore(left_out or {}, quoted)
-        self.restore_counters(n_refused, watched or {})
+        self.restore_counters(0, {})
 
     def restore_counters(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
         """Copy the counters of another space with the same columns."""

@@ -5,7 +5,7 @@ followed by the sections. A learner has the sections
 
     settings    hashes of its class, state tables and parameters
     schema      names of columns, and labels, as JSON
-    counts      integer counters of columns that are not in memory; empty if there are none
+    counts      counters of columns and classes that are not in memory, as JSON; empty if all are 0
     words       snapshot of its memory, see `streamsvm.keyed.snapshots`
 
 Most keys of a stream share a schema. It is parsed once and then recognised by its bytes, so loading a state is mostly

@@ -24,7 +24,7 @@ from streamsvm.features.space import FeatureSpace
 from streamsvm.features.string_features import Recurrence
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import ArchiveError, Scaler
-from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
+from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label, whole
 from streamsvm.models.saved import public
 from streamsvm.online.classes import Classes
 from streamsvm.online.rows import RowLearner
@@ -33,6 +33,7 @@ from streamsvm.parameters import ParameterError, ParameterTypeError
 
 # Bounds of the memory of a learner beyond its archive: bytes, and a multiple of its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
+_NO_COUNTS = {"n_refused": 0, "many_classes_at": 0, "watched": []}
 
 
 class SavedLearner(RowLearner):
@@ -70,14 +71,9 @@ class SavedLearner(RowLearner):
             "class": type(self).__name__,
             "params": {name: encode_param(value) for name, value in self._get_params().items()},
             **self._schema_header(),
-            "n_refused": space.n_refused,
-            "watched": [
-                [encode_label(name), found.before, found.seen, *sorted(found.again)]
-                for name, found in space.texts.watched.items()
-            ],
+            **self._counters(),
             "quoted": list(map(encode_label, space.texts.quoted)),
             "noticed": grouped(space.noticed),
-            "many_classes_at": self.labels.many_at,
             "sets": list(map(list, self._sets)),
         }
         return header, tight.saved() | self._sets.arrays()
@@ -91,6 +87,14 @@ class SavedLearner(RowLearner):
             "classes": [encode_label(label) for label in self.classes_],
         }
 
+    def _counters(self) -> dict[str, Any]:
+        """Return the counters of refused columns, classes, and strings of watched names."""
+        watched = [
+            [encode_label(name), found.before, found.seen, *sorted(found.again)]
+            for name, found in self._space.texts.watched.items()
+        ]
+        return {"n_refused": self._space.n_refused, "many_classes_at": self.labels.many_at, "watched": watched}
+
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         with at_most(SPARE_BYTES + SPARE_TIMES * sum(array.nbytes for array in arrays.values())):
@@ -102,7 +106,7 @@ class SavedLearner(RowLearner):
         self._restore_space(header)
         self._first = None
         self.labels = Classes(decode_labels(header["classes"]))
-        self.labels.many_at = int(header["many_classes_at"])
+        self._restore_counters(header)
         self._capacity, self._room = (max(len(self._space), 1), max(len(self.labels.codes), 1)), UNLIMITED
         state = self._new_state(len(self._space), len(self.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
@@ -126,7 +130,7 @@ class SavedLearner(RowLearner):
 
     def _restore_space(self, header: Mapping[str, Any]) -> None:
         """Restore the columns of an archive, and the names left out."""
-        names, n_refused, chosen = header["names"], header["n_refused"], set(header["indicators"])
+        names, chosen = header["names"], set(header["indicators"])
         if type(names) is not list or not chosen <= set(range(len(names))):
             raise ArchiveError("indicators that are not columns")
         columns = [decode_label(name) for name in names]
@@ -136,22 +140,24 @@ class SavedLearner(RowLearner):
                 raise ArchiveError(f"{name!r} is not the name of an indicator")
         if len(set(zip(columns, indicators, strict=True))) < len(columns):
             raise ArchiveError("two columns have the same name")
-        if type(n_refused) is not int or not 0 <= n_refused <= MOST_EVENTS:
-            raise ArchiveError(f"{n_refused!r} columns were refused")
         if len(columns) > self.max_features:
             raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
         self._space.restore(
             columns,
             indicators,
-            n_refused,
             {decode_label(name): kind for name, kind in header["left_out"]},
-            {
-                decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
-                for name, before, seen, *again in header["watched"]
-            },
             map(decode_label, header["quoted"]),
             map(Notice, map(str, header["noticed"])),
         )
+
+    def _restore_counters(self, header: Mapping[str, Any]) -> None:
+        """Restore the result of `_counters` for the current columns and classes."""
+        watched = {
+            decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
+            for name, before, seen, *again in header["watched"]
+        }
+        self._own_space().restore_counters(whole(header["n_refused"], 0, int(MOST_EVENTS)), watched)
+        self.labels.many_at = int(header["many_classes_at"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An unpickler calls `_unpickled` before it reads the state, whose classes other versions may lack.
@@ -193,7 +199,7 @@ class SavedLearner(RowLearner):
         """Start anew with the columns, statistics and classes of a model."""
         self._reset()
         self._move(self._capacity, UNLIMITED)
-        self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
+        self._space.restore(scaler.names, scaler.is_indicator.tolist())
         self._grow()
         adopt_statistics(scaler, self._rows)
         for label in classes:
@@ -235,7 +241,7 @@ class SavedLearner(RowLearner):
         """
         self._make_room(UNLIMITED)  # another learner's memory, with more events, may replace this one
         content = json.loads(data)
-        self._restore_space(content | {"n_refused": 0, "watched": [], "quoted": [], "noticed": []})
+        self._restore_space(content | {"quoted": [], "noticed": []})
         self._space.issued = notices
         self.labels = Classes(decode_labels(content["classes"]))
         self._space.set_fast_path()
@@ -255,19 +261,14 @@ class SavedLearner(RowLearner):
         """
         self._accept(self._state)
 
-    def counts(self) -> bytes:
-        """Return the counters that are not in the memory.
+    @property
+    def _has_counted(self) -> bool:
+        """Whether a counter is not 0."""
+        return bool(self._space.texts.watched or self._space.n_refused or self.labels.many_at)
 
-        These count refused columns, classes, and strings of watched names. A watched name is given by its first column.
-        """
-        space = self._space
-        if not (space.texts.watched or space.n_refused or self.labels.many_at):
-            return b""
-        numbers = [space.n_refused, self.labels.many_at]
-        for name, found in space.texts.watched.items():
-            first = min(space.strings[name].values())
-            numbers += [first, found.before, found.seen, len(found.again), *sorted(found.again)]
-        return np.array(numbers, np.int64).tobytes()
+    def counts(self) -> bytes:
+        """Return the counters that are not in the memory as JSON, empty if all are 0."""
+        return json.dumps(self._counters()).encode() if self._has_counted else b""
 
     def restore_counts(self, counts: bytes) -> None:
         """Restore the result of `counts`.
@@ -279,25 +280,11 @@ class SavedLearner(RowLearner):
 
         Raises
         ------
-        ArchiveError
+        ValueError, LookupError, TypeError
             If it is not the result for this schema.
         """
-        space = self._space
-        if not counts:
-            if space.texts.watched or space.n_refused or self.labels.many_at:
-                self._own_space().restore_counters(0, {})
-                self.labels.many_at = 0
-            return
-        numbers = np.frombuffer(counts, np.int64).tolist()
-        n_refused, self.labels.many_at = numbers[:2]
-        watched, i = {}, 2
-        while i < len(numbers):
-            column, before, seen, n_again = numbers[i : i + 4]
-            if min(column, n_again) < 0 or not space.is_indicator[column]:
-                raise ArchiveError("counters of names that are not categories")
-            watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
-            i += 4 + n_again
-        self._own_space().restore_counters(n_refused, watched)
+        if counts or self._has_counted:
+            self._restore_counters(json.loads(counts) if counts else _NO_COUNTS)
 
 
 # Pickles ----------------------------------------------------------------------------------------------------------
