@@ -14,7 +14,7 @@ from connectors import ConnectorError, open_sink, open_source
 from streamsvm import CPMClassifier, KeyedClassifier, RefitClassifier
 from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
 from streamsvm.decide.costs import Costs
-from streamsvm.keyed.key_state import unseal
+from streamsvm.keyed.key_state import VERSION, unseal
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 from streamsvm.refit import FirstOf, OnDrift
 from streamsvm.run import Run, RunConfig
@@ -22,7 +22,7 @@ from tests.connectors.streams import write
 
 ROWS = [[0.0], [1.0]], [0, 1]
 SEA = 'generator = "sea"\n'
-NEWER = struct.pack("<4sHI", b"svmk", 3, 0)
+NEWER = struct.pack("<4sHI", b"svmk", VERSION + 1, 0)
 ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
 
@@ -165,7 +165,7 @@ def without_pyarrow(path: str) -> None:
         ),
         (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
         (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),
-        (lambda: unseal(NEWER), "has version 3, this streamsvm reads 2: install the version of streamsvm"),
+        (lambda: unseal(NEWER), f"has version {VERSION + 1}, this streamsvm reads {VERSION}: install the version of streamsvm"),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
