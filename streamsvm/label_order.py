@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamsvm.models.archive import whole
+from streamsvm.models.codec import State, Stateful
 
 # Shorter runs count as strays unless they belong to the class around them.
 _SHORTEST_RUN = 10
@@ -20,7 +23,7 @@ _HOPELESS, _HOPELESS_SHARE = 100, 0.1
 _MOST_SHOWN = 5
 
 
-class LabelOrder:
+class LabelOrder(Stateful):
     """Detector of rows sorted by label.
 
     Rows are sorted if each class forms one run, or all classes form runs twice in one order. Few rows may be out of
@@ -36,6 +39,8 @@ class LabelOrder:
     >>> order.notice(["a", "b"])
     ''
     """
+
+    saved = ("_segments", "_strays", "_run", "_is_open")
 
     def __init__(self) -> None:
         self._segments: list[list[int]] = []  # class and number of rows
@@ -112,28 +117,14 @@ class LabelOrder:
         likely += n_strays * math.log(n) + (len(self._segments) - n_classes) * math.log(n)
         return likely - math.lgamma(n + 1)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state as a JSON-compatible dict."""
-        return {"segments": self._segments, "strays": self._strays, "run": self._run, "open": self._is_open}
+    def restore(self, state: State) -> None:
+        """Restore the result of `state`; see also `fits`."""
+        super().restore(state)
+        *self._segments, self._run = [[whole(code, -1), whole(n)] for code, n in (*self._segments, self._run)]
+        self._counts = Counter(code for code, _ in self._segments)
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], n_classes: int) -> LabelOrder:
-        """Restore what `state` returned.
-
-        Raises
-        ------
-        ValueError
-            If the state is invalid for this number of classes.
-        """
-        order = cls()
-        pairs = [*state["segments"], state["run"]]
-        if any(len(pair) != 2 or {*map(type, pair)} != {int} or not 0 <= pair[1] < 1 << 62 for pair in pairs):
-            raise ValueError(f"runs of labels {pairs[:5]}")
-        if any(not -1 <= code < n_classes for code, _ in pairs) or type(state["strays"]) is not int:
-            raise ValueError("runs of labels that are not known")
-        if not 0 <= state["strays"] < 1 << 62 or len(pairs) > _MOST_BLOCKS * n_classes + 2:
-            raise ValueError(f"{len(pairs)} runs of labels and {state['strays']} strays")
-        order._segments, order._run = [list(pair) for pair in state["segments"]], list(state["run"])
-        order._counts = Counter(code for code, _ in order._segments)
-        order._strays, order._is_open = state["strays"], state["open"] is True
-        return order
+    def fits(self, n_classes: int) -> bool:
+        """Return whether a restored state is possible with this number of classes."""
+        runs = [*self._segments, self._run]
+        is_known = all(code < n_classes for code, _ in runs)
+        return is_known and len(runs) <= _MOST_BLOCKS * n_classes + 2 and self._strays >= 0

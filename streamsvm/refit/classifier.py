@@ -354,7 +354,7 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        state = header, arrays
+        state = dict(header), dict(arrays)
         check_parts(state)
         model = learner_from_state(*part_of(state, "learner"))
         if not isinstance(model, OnlineClassifier) or model.is_composed:
@@ -366,7 +366,7 @@ class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.Mini
         self = cls(learner, **params)
         self._model = model
         self._refits.learner = model
-        self._refits.restore(state, len(model.labels.codes))
+        self._refits.resume(state, len(model.labels.codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         return self
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
-from streamsvm.models.archive import real, whole
-from streamsvm.models.codec import Saved, State, nested, part_of
+from streamsvm.models.archive import whole
+from streamsvm.models.codec import State, Stateful, nested, part_of
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
@@ -73,7 +73,7 @@ class RefitSettings:
         check_number("seed", self.seed, 0, 2**32 - 1, whole=True)
 
 
-class Refits:
+class Refits(Stateful):
     """Refits of a learner.
 
     Parameters
@@ -96,6 +96,8 @@ class Refits:
     notes
         The latest refits.
     """
+
+    saved = ("seen", "notes", "_n_refits", "_is_due", "_carried", "_outcomes", "_seconds")
 
     def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
         self.learner, self.solver, self._settings = learner, solver, settings
@@ -295,19 +297,10 @@ class Refits:
         if self._job is not None:
             task, arrays = self._job.job.task.state()
             parts["job"] = task | asdict(self._job.job.refit), arrays
-        header = {
-            "triggered": self._trigger.state(),
-            "seen": self.seen,
-            "n_refits": self._n_refits,
-            "is_due": self._is_due,
-            "carried": self._carried,
-            "refits": self.notes,
-            "outcomes": self._outcomes,
-            "seconds": self._seconds,
-        }
-        return nested(parts, header)
+        own, _ = super().state()
+        return nested(parts, own | {"triggered": self._trigger.state()})
 
-    def restore(self, state: Saved, n_classes: int) -> None:
+    def resume(self, state: State, n_classes: int) -> None:
         """Continue from `state`.
 
         Raises
@@ -325,11 +318,7 @@ class Refits:
             for name in names
         ]
         self.vote.restore(part_of(state, "vote")[1], members, n_classes)
-        self.seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
-        self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
-        self.notes = [{**note, "outcome": str(note["outcome"])} for note in header["refits"]]
-        self._outcomes = {str(kind): whole(n) for kind, n in header["outcomes"].items()}
-        self._seconds = real(header["seconds"])
+        super().restore(state)
         if "job" in header:
             task = Task.from_state(part_of(state, "job"), self._newest_model(), n_classes)
             job = header["job"]
@@ -337,6 +326,11 @@ class Refits:
                 raise ArchiveError(f"a refit enters at event {job['due']}, but there were {self.seen} events")
             self._start(Refit(job["number"], job["event"], job["due"]), lambda: task)
         self._look_ahead()
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        numbers = (self.seen, self._n_refits, *map(whole, self._outcomes.values()))
+        return min(numbers) >= 0 and all(isinstance(note["outcome"], str) for note in self.notes)
 
 
 def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:

@@ -85,7 +85,7 @@ class Metrics(Stateful):
 
     saved = (
         *("taken", "events", "rejected", "unanswered", "last", "leader"),
-        *("drops", "measures", "_seen", "_first"),
+        *("drops", "order", "measures", "_seen", "_first"),
     )
 
     def __init__(self, window: int = 1000) -> None:
@@ -262,7 +262,7 @@ class Metrics(Stateful):
     def state(self) -> State:
         """Return the metrics as a JSON header and arrays."""
         header, arrays = super().state()
-        header |= {"labels": [encode_label(label) for label in self._code], "order": self.order.state()}
+        header["labels"] = [encode_label(label) for label in self._code]
         return header, arrays | {"pairs": np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)}
 
     def restore(self, state: State) -> None:
@@ -275,7 +275,6 @@ class Metrics(Stateful):
         """
         header, arrays = state
         self._code = LabelCodes.of_labels(decode_labels(header["labels"]))
-        self.order = LabelOrder.from_state(header["order"], len(self._code))
         self._pairs = Counter(dict(arrays["pairs"].tolist()))
         super().restore(state)
 
@@ -286,6 +285,7 @@ class Metrics(Stateful):
             all(0 <= pair >> SHIFT < n and pair & (1 << SHIFT) - 1 < n for pair in pairs)
             and all(count >= 0 for count in pairs.values())
             and pairs.total() < 1 << 62
+            and self.order.fits(n)
             and max(self.last + 1, self.leader + 1, len(self._first)) <= len(self._seen) <= n
         )
 
