@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.models import ArchiveError
+from streamsvm.models.codec import Stateful
 from streamsvm.parameters import check_between, check_choice
 
 KINDS = ("share", "recall", "precision")
@@ -38,7 +36,7 @@ def check_alarms(kind: str, wanted: float) -> None:
     check_between("wanted", wanted, 0.0, 1.0)
 
 
-class Alarms:
+class Alarms(Stateful):
     """Raise alarms for a class at a given rate, recall or precision.
 
     Parameters
@@ -65,6 +63,8 @@ class Alarms:
     >>> bool(abs(raised.mean() - 0.01) < 0.001), bool(p[raised][50:].min() > np.quantile(p, 0.97))
     (True, True)
     """
+
+    saved = ("_sets", "_counts", "_fresh", "_n_labels", "_first")
 
     def __init__(self, kind: str = "share", wanted: float = 0.01) -> None:
         check_alarms(kind, wanted)
@@ -131,33 +131,7 @@ class Alarms:
         good = (own >= self.wanted * alarms) & (alarms >= _LEAST)
         return np.where(good.any(axis=1), good.argmax(axis=1), _STEPS)
 
-    # Saving ------------------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the learned state as arrays."""
-        if self._sets is not None:
-            return self._sets.state()
-        counts = np.stack([self._counts, self._fresh])
-        return {"counts": counts, "numbers": np.array([self._n_labels, self._first])}
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the result of `state`.
-
-        Parameters
-        ----------
-        arrays
-            The result of `state`.
-
-        Raises
-        ------
-        ValueError
-            If it is not the state of alarms with these parameters.
-        """
-        if self._sets is not None:
-            self._sets.restore(arrays)
-            return
-        counts, (n_labels, first) = arrays["counts"], arrays["numbers"].tolist()
-        good = counts.shape == (2, 2 * _STEPS) and np.isfinite(counts).all() and (counts >= 0.0).all()
-        if not good or n_labels < 0 or not 0 <= first <= _STEPS:
-            raise ArchiveError("invalid counts of alarms at a precision")
-        (self._counts, self._fresh), self._n_labels, self._first = counts.copy(), n_labels, first
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        is_counted = bool(np.isfinite(self._counts).all() and np.isfinite(self._fresh).all())
+        return is_counted and self._n_labels >= 0 and 0 <= self._first <= _STEPS

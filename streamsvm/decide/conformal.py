@@ -14,9 +14,9 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.models import ArchiveError
+from streamsvm.models import ArchiveError, codec
 from streamsvm.models.archive import check_names
-from streamsvm.models.codec import under
+from streamsvm.models.codec import Stateful, under
 from streamsvm.parameters import ParameterTypeError, check_between
 
 Members = NDArray[np.bool_]
@@ -24,7 +24,7 @@ Key = tuple[float, bool]
 """Coverage of the sets, and whether it holds by class."""
 
 
-class ConformalSets:
+class ConformalSets(Stateful):
     """Prediction sets that contain the true class in a given share of events.
 
     A set contains the classes with a probability of at least a threshold, and always the most probable class. If the
@@ -213,41 +213,37 @@ class ConformalSets:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the learned state as arrays."""
+    def state(self) -> codec.State:
+        """Return the learned state as a JSON header and arrays."""
         tight = self._new_state(self._n_groups)
         tight.take(self._state)
-        return tight.saved()
+        return {}, tight.saved()
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: codec.State) -> None:
         """Restore the result of `state`.
-
-        Parameters
-        ----------
-        arrays
-            The result of `state`.
 
         Raises
         ------
         ValueError
             If it is not the state of sets with these parameters.
         """
+        _, arrays = state
         n_groups = int(arrays["n_groups"])
         if len(arrays["groups.seen"]) != n_groups or (not self.by_class and n_groups != 1):
             raise ArchiveError(f"sets of labels with {n_groups} thresholds")
-        state = self._new_state(n_groups)
-        check_names(arrays, set(state.names()))
-        state.restore(arrays)
-        self._use(state)
+        memory = self._new_state(n_groups)
+        check_names(arrays, set(memory.names()))
+        memory.restore(arrays)
+        self._use(memory)
         self._n_groups, self._one = n_groups, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"coverage": self.coverage, "by_class": self.by_class, "arrays": self.state()}
+        return {"coverage": self.coverage, "by_class": self.by_class, "learned": self.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.coverage, self.by_class = state["coverage"], state["by_class"]
         self._rows, self._live = State(kernels.COVERING), State(kernels.COVERING)
-        self.restore(state["arrays"])
+        self.restore(state["learned"])
 
 
 @cache
@@ -308,7 +304,7 @@ class AllSets(dict[Key, ConformalSets]):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the learned states of all sets, with names that start with `sets.`."""
         each = enumerate(self.values())
-        return {f"sets.{i}.{name}": array for i, sets in each for name, array in sets.state().items()}
+        return {f"sets.{i}.{name}": array for i, sets in each for name, array in sets.state()[1].items()}
 
     @classmethod
     def from_state(cls, keys: Sequence[Any], arrays: Mapping[str, NDArray[Any]]) -> AllSets:
@@ -316,7 +312,7 @@ class AllSets(dict[Key, ConformalSets]):
         self = cls()
         for i, (coverage, by_class) in enumerate(keys):
             self[coverage, by_class] = ConformalSets(coverage, by_class)
-            self[coverage, by_class].restore(under(arrays, f"sets.{i}."))
+            self[coverage, by_class].restore(({}, under(arrays, f"sets.{i}.")))
         return self
 
 

@@ -83,7 +83,7 @@ class RunDecisions(Decisions):
 
     def state(self) -> State:
         """Return the state except sets, which are saved with the model."""
-        header, arrays = nested({} if self.alarms is None else {"alarms": ({}, self.alarms.state())})
+        header, arrays = nested({} if self.alarms is None else {"alarms": self.alarms.state()})
         return header, arrays if self.costs is None else arrays | {"counts": self.costs.counts}
 
     def restore(self, state: State) -> None:
@@ -91,7 +91,7 @@ class RunDecisions(Decisions):
         if self.costs is not None:
             self.costs.counts = state[1]["counts"]
         if self.alarms is not None:
-            self.alarms.restore(part_of(state, "alarms")[1])
+            self.alarms.restore(part_of(state, "alarms"))
 
 
 class DecideStage(Stage):

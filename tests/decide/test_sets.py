@@ -158,7 +158,7 @@ def test_sets_that_grow_by_themselves_still_follow_their_learner():
     sets.run(np.full((1, 40), 1.0 / 40.0), np.array([-1]))
     model.learn_one({0: 1.0}, 1)
     model.test_then_train(np.eye(4), [0, 1, 0, 1], coverage=0.9, by_class=True)
-    assert sets.state()["groups.seen"].sum() == 5.0
+    assert sets.state()[1]["groups.seen"].sum() == 5.0
 
 
 def test_a_learner_without_requested_sets_stores_none():
