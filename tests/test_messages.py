@@ -165,7 +165,10 @@ def without_pyarrow(path: str) -> None:
         ),
         (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
         (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),
-        (lambda: unseal(NEWER), f"has version {VERSION + 1}, this streamsvm reads {VERSION}: install the version of streamsvm"),
+        (
+            lambda: unseal(NEWER),
+            f"has version {VERSION + 1}, this streamsvm reads {VERSION}: install the version of streamsvm",
+        ),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),

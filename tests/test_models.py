@@ -90,7 +90,7 @@ def test_the_length_of_a_table_may_begin_like_a_zip_file(tmp_path):
     assert (tmp_path / "file").read_bytes()[:8] == b"PK" + bytes(6)
     assert read_archive(tmp_path / "file")[0]["filler"] == header["filler"]
     (tmp_path / "file").write_bytes(b"PK\3\4\x14" + bytes(100))
-    with raises(ArchiveError, reason="version", named="zip"):
+    with raises(ArchiveError, reason="version", named="save the model again"):
         read_archive(tmp_path / "file")
 
 

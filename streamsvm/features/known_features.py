@@ -18,7 +18,7 @@ from connectors.notices import Notice, Notices, grouped
 from streamsvm.features.mismatches import Mismatches
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.scaler import LARGEST
-from streamsvm.features.string_features import Recurrence, StringFeatures
+from streamsvm.features.string_features import StringFeatures
 from streamsvm.features.tables import getter_of
 from streamsvm.features.values import (
     check_name,
@@ -244,12 +244,7 @@ class KnownFeatures:
             self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
         self.texts.restore(left_out or {}, quoted)
-        self.restore_counters(0, {})
-
-    def restore_counters(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
-        """Copy the counters of another space with the same columns."""
-        self.n_refused = n_refused
-        self.texts.restore_watched(watched)
+        self.texts.restore_watched({})
 
     def notices(self) -> list[str]:
         """Return all notices about features, grouped by kind."""

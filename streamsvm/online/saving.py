@@ -156,7 +156,9 @@ class SavedLearner(RowLearner):
             decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
             for name, before, seen, *again in header["watched"]
         }
-        self._own_space().restore_counters(whole(header["n_refused"], 0, int(MOST_EVENTS)), watched)
+        space = self._own_space()
+        space.n_refused = whole(header["n_refused"], 0, int(MOST_EVENTS))
+        space.texts.restore_watched(watched)
         self.labels.many_at = int(header["many_classes_at"])
 
     def __reduce__(self) -> tuple[Any, ...]:

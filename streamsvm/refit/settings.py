@@ -26,17 +26,15 @@ TRUSTED = ("sklearn.", "streamsvm.batch.")
 
 
 def encode_settings(settings: Any) -> Any:
-    """Return a trigger or a window as JSON values."""
-    if settings is None:
-        return None
-    content: dict[str, Any] = {"class": type(settings).__name__}
-    for own in fields(settings):
-        value = getattr(settings, own.name)
-        if own.name == "triggers":
-            content[own.name] = [encode_settings(trigger) for trigger in value]
-        else:
-            content[own.name] = value.encode() if isinstance(value, DetectorSpec) else encode_label(value)
-    return content
+    """Return a trigger or a window as JSON values, and so its fields."""
+    if isinstance(settings, tuple):  # the triggers of `FirstOf`
+        return list(map(encode_settings, settings))
+    if isinstance(settings, DetectorSpec):
+        return settings.encode()
+    if type(settings) in SETTINGS.values():
+        own = {field.name: encode_settings(getattr(settings, field.name)) for field in fields(settings)}
+        return {"class": type(settings).__name__, **own}
+    return encode_label(settings)
 
 
 def decode_settings(content: Any) -> Any:

@@ -407,7 +407,7 @@ def test_monitoring_of_names_continues_with_restored_columns():
         one, other = FeatureSpace(10_000), FeatureSpace(10_000)
         strings_of(one, strings[:cut])
         other.restore(one.names, one.is_indicator, one.left_out)
-        other.restore_counters(one.n_refused, one.texts.watched)
+        other.texts.restore_watched(one.texts.watched)
         strings_of(other, strings[cut:])
         assert (other.names, other.left_out, other.texts.watched) == (whole.names, whole.left_out, whole.texts.watched)
 
