@@ -95,9 +95,15 @@ class Refits(Stateful):
         Labelled events so far.
     notes
         The latest refits.
+    n_refits, is_due
+        Number of refits begun, and whether another one is due.
+    carried
+        Settings of the last fit.
+    outcomes, seconds
+        Number of refits by outcome, and their duration in total.
     """
 
-    saved = ("seen", "notes", "_n_refits", "_is_due", "_carried", "_outcomes", "_seconds")
+    saved = ("seen", "notes", "n_refits", "is_due", "carried", "outcomes", "seconds")
 
     def __init__(self, learner: OnlineClassifier, solver: Solver, settings: RefitSettings) -> None:
         self.learner, self.solver, self._settings = learner, solver, settings
@@ -107,14 +113,14 @@ class Refits(Stateful):
         self._trigger = trigger.begin()
         # A trigger that does not only count events takes effect at multiples of DELAY_LEAST.
         self._waits_for_block = not isinstance(trigger, (Every, Growing, OnDemand))
-        self.seen = self._n_refits = 0
-        self._is_due = False
+        self.seen = self.n_refits = 0
+        self.is_due = False
         self._refit: Refit | None = None  # under way
         self._job: JobHandle | None = None  # while its window is solved
-        self._carried: dict[str, Any] = {}
+        self.carried: dict[str, Any] = {}
         self.notes: list[dict[str, Any]] = []
-        self._outcomes: dict[str, int] = {}
-        self._seconds = 0.0
+        self.outcomes: dict[str, int] = {}
+        self.seconds = 0.0
         # Single events that are not processed yet: rows, classes, times and errors. A tuple per event would trigger the
         # garbage collector.
         self._singles: tuple[list[Floats], list[int], list[float], list[float]] = [], [], [], []
@@ -148,7 +154,7 @@ class Refits(Stateful):
             first = last
             if event is TriggerEvent.CUT:
                 self.window.keep_latest(1)
-            self._is_due = self._is_due or event is TriggerEvent.REFIT
+            self.is_due = self.is_due or event is TriggerEvent.REFIT
         self.seen += len(learned)
         if self.seen >= self._due:
             self._act()
@@ -180,8 +186,8 @@ class Refits(Stateful):
         """Start actions that are due."""
         if self._refit is not None and self.seen >= self._refit.due:
             self._enter(self._refit)
-        if self._is_due and not (self._waits_for_block and self.seen % DELAY_LEAST):
-            self._is_due = False
+        if self.is_due and not (self._waits_for_block and self.seen % DELAY_LEAST):
+            self.is_due = False
             if self._refit is None:
                 self._begin()
         self._look_ahead()
@@ -200,16 +206,16 @@ class Refits(Stateful):
     def _begin(self) -> None:
         """Start solving the window."""
         settings, n = self._settings, len(self.window)
-        self._n_refits += 1
+        self.n_refits += 1
         if isinstance(settings.delay, float):
             before = self.notes[-1]["event"] if self.notes else 0
             delay = max(round(settings.delay * (self.seen - before)), DELAY_LEAST)
         else:
             delay = int(settings.delay or min(max(DELAY_SHARE * n, DELAY_LEAST), DELAY_MOST))
-        refit = Refit(self._n_refits, self.seen, self.seen + delay)
+        refit = Refit(self.n_refits, self.seen, self.seen + delay)
         self._refit = refit  # also if it is interrupted here
         relevance = self.learner.column_relevance() if self.solver.asks_relevance else None
-        rest = dict(self._carried), self._newest_model(), settings.seed
+        rest = dict(self.carried), self._newest_model(), settings.seed
         self._start(refit, partial(_task, self.window.held(), relevance, *rest))
 
     def _start(self, refit: Refit, task: Callable[[], Task]) -> None:
@@ -241,8 +247,8 @@ class Refits(Stateful):
     def _remember(self, note: dict[str, Any]) -> None:
         """Count a refit, and keep its note."""
         kind = note["outcome"].partition(":")[0]
-        self._outcomes[kind] = self._outcomes.get(kind, 0) + 1
-        self._seconds += note["seconds"]
+        self.outcomes[kind] = self.outcomes.get(kind, 0) + 1
+        self.seconds += note["seconds"]
         self.notes = [*self.notes, note][-KEPT:]
 
     def _add_model(self, job: Job, note: dict[str, Any]) -> None:
@@ -259,7 +265,7 @@ class Refits(Stateful):
         note["settings"] = dict(found.settings)
         note["score"] = None if math.isnan(found.score) else found.score
         self.vote.add(found, n_classes)
-        self._carried = dict(found.settings)
+        self.carried = dict(found.settings)
 
     def _failure(self, refit: Refit, error: Exception) -> str:
         """Return the outcome of a failed refit; log each new kind of failure."""
@@ -281,7 +287,7 @@ class Refits(Stateful):
 
     def totals(self) -> dict[str, Any]:
         """Return totals of refits, see `RefitClassifier.refit_totals`."""
-        return {"outcomes": dict(self._outcomes), "seconds": self._seconds, "share": sum(self.weights().values())}
+        return {"outcomes": dict(self.outcomes), "seconds": self.seconds, "share": sum(self.weights().values())}
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -329,7 +335,7 @@ class Refits(Stateful):
 
     def is_valid(self) -> bool:
         """Return whether the restored values fit together."""
-        numbers = (self.seen, self._n_refits, *map(whole, self._outcomes.values()))
+        numbers = (self.seen, self.n_refits, *map(whole, self.outcomes.values()))
         return min(numbers) >= 0 and all(isinstance(note["outcome"], str) for note in self.notes)
 
 

@@ -171,7 +171,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch):
     answered = [answer for answer in answers if answer.exception() is None]
     assert len(answered) >= 3  # how many there is time for depends on the machine
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
-    for refit in [*header["refits"], *header2["refits"], header, header2]:
+    for refit in [*header["notes"], *header2["notes"], header, header2]:
         refit.pop("seconds", None)  # depends on clocks
     assert header == header2
     assert {name: array.tobytes() for name, array in arrays.items()} == {

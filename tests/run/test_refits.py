@@ -226,7 +226,7 @@ def timeless(path: Path) -> Any:
     """An archive without the durations of refits."""
     header, arrays = read_archive(path)
     kept = json.dumps(header, sort_keys=True)
-    without = json.loads(kept, object_hook=lambda each: {k: v for k, v in each.items() if k.strip("_") != "seconds"})
+    without = json.loads(kept, object_hook=lambda each: {k: v for k, v in each.items() if k != "seconds"})
     return without, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
