@@ -5,8 +5,8 @@ sample of all rows. A block is an array in C order, or the three arrays of a CSR
 values. All are little-endian. Values have the smallest type that holds them. `index.svm` is an archive of streamsvm
 (see `streamsvm.models`): the JSON header has "class", "n_columns", "classes" and "rows_bytes", and the arrays are
 
-    block_offset, block_rows, block_filled, block_kind, block_crc     per block: offset, number of rows and of values,
-                                        number of the type in TYPES (negative: CSR), zlib's CRC-32
+    blocks                              per block: offset, number of rows and of values, number of the type in TYPES
+                                        (negative: CSR), zlib's CRC-32
     codes, ids                          per row, in the smallest unsigned type: number of the label, and of the row in
                                         its source
     sample                              positions of the sampled rows
@@ -49,11 +49,9 @@ class FileBlocks:
         Type of the column numbers of sparse rows.
     """
 
-    def __init__(self, path: Path, table: dict[str, NDArray[Any]], d: int, index_type: np.dtype[Any]) -> None:
-        self.path, self.d = path, d
-        self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
-        self.kinds, self.crcs = table["block_kind"], table["block_crc"]
-        self.index_type = index_type
+    def __init__(self, path: Path, table: Ints, d: int, index_type: np.dtype[Any]) -> None:
+        self.path, self.d, self.index_type = path, d, index_type
+        self.offsets, self.rows, self.filled, self.kinds, self.crcs = np.ascontiguousarray(table.T)
         self.starts = np.concatenate([[0], np.cumsum(self.rows)])
         itemsizes = np.array([np.dtype(t).itemsize for t in TYPES])[np.abs(self.kinds) - 1]
         is_sparse, floats = self.kinds < 0, np.maximum(itemsizes, 4)
@@ -158,12 +156,12 @@ class BlockFile:
         self.path, self.index_type = path, index_type
         self.n_blocks = self.n_bytes = 0
         self._file = path.open("wb")
-        self._table: dict[str, list[int]] = {key: [] for key in ("offset", "rows", "filled", "kind", "crc")}
+        self._table: list[tuple[int, ...]] = []
 
     @property
-    def table(self) -> dict[str, NDArray[Any]]:
-        """Offset, rows, stored values, type and checksum of each block."""
-        return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
+    def table(self) -> Ints:
+        """Offset, rows, stored values, type and checksum of each block, shape (n, 5)."""
+        return np.array(self._table, np.int64).reshape(-1, 5)
 
     def write(self, X: Any, size: int) -> None:
         """Write rows in blocks of `size` rows."""
@@ -177,15 +175,7 @@ class BlockFile:
         data = np.ascontiguousarray(values, TYPES[kind - 1]).tobytes()
         if sparse:
             data = X.indptr.astype("<i8").tobytes() + X.indices.astype(self.index_type).tobytes() + data
-        entry = {
-            "offset": self.n_bytes,
-            "rows": X.shape[0],
-            "filled": values.size,
-            "kind": -kind if sparse else kind,
-            "crc": zlib.crc32(data),
-        }
-        for key, value in entry.items():
-            self._table[key].append(value)
+        self._table.append((self.n_bytes, X.shape[0], values.size, -kind if sparse else kind, zlib.crc32(data)))
         self.n_blocks += 1
         self.n_bytes += len(data)
         self._file.write(data)
@@ -249,7 +239,7 @@ def read_index(folder: Path) -> tuple[Contents, FileBlocks]:
         index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
         _check_ranges(index)
         _check_blocks(index.arrays, index.n_columns)
-        blocks = FileBlocks(folder / ROWS_FILE, arrays, index.n_columns, index_type_of(index.n_columns))
+        blocks = FileBlocks(folder / ROWS_FILE, arrays["blocks"], index.n_columns, index_type_of(index.n_columns))
     except CORRUPT_ERRORS as error:
         raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
     found, size = blocks.path.stat().st_size, index.rows_bytes
@@ -261,14 +251,14 @@ def read_index(folder: Path) -> tuple[Contents, FileBlocks]:
 def _check_ranges(index: Contents) -> None:
     """Raise ValueError if an array has a wrong type, shape or range."""
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
-    n, n_blocks, n_leaves = len(arrays["ids"]), len(arrays["block_rows"]), len(arrays["radii"])
-    # Shape, minimum, and an exclusive maximum.
-    expected: dict[str, tuple[tuple[int, ...], float, float]] = {
-        "block_offset": ((n_blocks,), 0, n_bytes + 1),
-        "block_rows": ((n_blocks,), 1, n + 1),
-        "block_filled": ((n_blocks,), 0, n_bytes + 1),
-        "block_kind": ((n_blocks,), -len(TYPES), len(TYPES) + 1),
-        "block_crc": ((n_blocks,), 0, 1 << 32),
+    n, n_blocks, n_leaves = len(arrays["ids"]), len(arrays["blocks"]), len(arrays["radii"])
+    # Shape, minimum, and an exclusive maximum; those of blocks by column.
+    expected: dict[str, tuple[tuple[int, ...], Any, Any]] = {
+        "blocks": (
+            (n_blocks, 5),
+            [0, 1, 0, -len(TYPES), 0],
+            [n_bytes + 1, n + 1, n_bytes + 1, len(TYPES) + 1, 1 << 32],
+        ),
         "codes": ((n,), 0, n_classes),
         "ids": ((n,), 0, n),
         "sample": ((len(arrays["sample"]),), 0, n),
@@ -280,15 +270,15 @@ def _check_ranges(index: Contents) -> None:
         kinds = "f" if name in ("centroids", "radii") else "iu"
         if values.shape != shape or values.dtype.kind not in kinds:
             raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
-        if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
+        if len(values) and not ((values.min(axis=0) >= least).all() and (values.max(axis=0) < beyond).all()):
             raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
 
 
 def _check_blocks(arrays: dict[str, NDArray[Any]], d: int) -> None:
     """Raise ValueError if the blocks do not fit the rows."""
     n, n_sample, n_leaves = len(arrays["ids"]), len(arrays["sample"]), len(arrays["radii"])
-    rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
-    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
+    rows, filled, kinds = arrays["blocks"][:, 1:4].T
+    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not kinds.all():
         raise ValueError("blocks do not add up to the rows and their sample")
-    if (arrays["block_filled"] != rows * d)[is_dense].any():
+    if (filled != rows * d)[kinds > 0].any():
         raise ValueError("a block has more or fewer values than its rows have columns")

@@ -231,7 +231,7 @@ def _write_rows(folder: Path, split: RandomSplit, leaves: Leaves, n_sample: int)
                 start += X.shape[0]
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
-    arrays = leaves.arrays() | file.table | {"sample": sample}
+    arrays = leaves.arrays() | {"blocks": file.table, "sample": sample}
     return Contents(list(split.numbers), d, file.n_bytes, arrays)
 
 

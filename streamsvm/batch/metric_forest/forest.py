@@ -68,7 +68,7 @@ class MetricForest(Rows):
         self.sample_positions = arrays["sample"]
         self.n_leaves = len(self.radii)
         self.shape = (len(self.ids), d)
-        self.starts = np.concatenate([[0], np.cumsum(arrays["block_rows"][: self.n_leaves])])
+        self.starts = np.concatenate([[0], np.cumsum(arrays["blocks"][: self.n_leaves, 1])])
         self.memory = math.inf
         self.row_bytes = blocks.row_bytes
         self._own_bytes = sum(array.nbytes for array in arrays.values())
