@@ -81,7 +81,7 @@ def history() -> Any:
     ],
 )
 def test_states_that_no_run_can_have_left_are_refused(part, change):
-    left = part_of(fuzz.left("checkpoint")[1], "metrics", "/") if part is Metrics else history()
+    left = part_of(fuzz.left("checkpoint")[1], "metrics") if part is Metrics else history()
     header, arrays = copy.deepcopy(left)
     part().restore((header, arrays))
     change(header, arrays)

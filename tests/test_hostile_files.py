@@ -340,7 +340,7 @@ CHECKPOINT |= {name: {} for name in ("identity", "sinks", "model", "metrics", "h
 @pytest.mark.parametrize("case", ["half", "two files", "zip", "no JSON", "newer version", "no class"])
 def test_a_checkpoint_that_is_no_file_of_ours_is_refused(tmp_path, case):
     path = tmp_path / "checkpoint.safetensors"
-    write_archive(path, CHECKPOINT, {"model/stats": np.zeros(3), "model/weights": np.zeros(2)})
+    write_archive(path, CHECKPOINT, {"model.stats": np.zeros(3), "model.weights": np.zeros(2)})
     content = path.read_bytes()
     path.write_bytes(FILES[case](content) if case in FILES else changed(content, case))
     with Checkpoint(tmp_path) as checkpoint, raises(SetupError, reason="checkpoint", option="--reset"):

@@ -19,7 +19,7 @@ Saved: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
 """A state that was read from an archive."""
 
 
-def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:
+def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None) -> State:
     """Combine the states of several parts into one state.
 
     Parameters
@@ -28,19 +28,17 @@ def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, 
         State of each part by name.
     header
         Further entries of the header.
-    mark
-        Separator between the name of a part and the names of its arrays.
 
     Examples
     --------
     >>> nested({"curve": ({"width": 1}, {"hits": [0]})}, {"events": 3})
     ({'events': 3, 'curve': {'width': 1}}, {'curve.hits': [0]})
     """
-    arrays = {f"{part}{mark}{name}": array for part, (_, held) in parts.items() for name, array in held.items()}
+    arrays = {f"{part}.{name}": array for part, (_, held) in parts.items() for name, array in held.items()}
     return {**(header or {}), **{part: own for part, (own, _) in parts.items()}}, arrays
 
 
-def part_of(state: Saved, part: str, mark: str = ".") -> State:
+def part_of(state: Saved, part: str) -> State:
     """Return the state of a part from the result of `nested`.
 
     Examples
@@ -49,7 +47,7 @@ def part_of(state: Saved, part: str, mark: str = ".") -> State:
     ({'width': 1}, {'hits': [0]})
     """
     header, arrays = state
-    return header.get(part, {}), under(arrays, f"{part}{mark}")
+    return header.get(part, {}), under(arrays, f"{part}.")
 
 
 def check_parts(state: Saved) -> None:

@@ -166,7 +166,7 @@ class Checkpoint:
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
         header["code"] = kind_of_code()
         states = {name: snapshot.states[name] for name in _ALL_STATES if name in snapshot.states}
-        header, arrays = nested(states, header, "/")
+        header, arrays = nested(states, header)
         with writing(f"checkpoint: {self.path}"):
             write_archive(self.path, header, arrays)
         self.written_at, self._written = time.time(), time.monotonic()
@@ -238,8 +238,8 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
-    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _ALL_STATES))})
-    states = {part: part_of((header, arrays), part, "/") for part in _ALL_STATES if part in header}
+    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}." for part in _ALL_STATES))})
+    states = {part: part_of((header, arrays), part) for part in _ALL_STATES if part in header}
     ended, code = str(header.get("ended", "")), str(header.get("code", ""))
     return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)
 

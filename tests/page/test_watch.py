@@ -94,7 +94,7 @@ def test_a_checkpoint_of_another_version_is_named(tmp_path, caplog):
     run(tmp_path, CPMClassifier(), 1_000)
     path = tmp_path / "checkpoint.safetensors"
     header, arrays = read_archive(path)
-    write_archive(path, header, {name: values for name, values in arrays.items() if not name.startswith("history/")})
+    write_archive(path, header, {name: values for name, values in arrays.items() if not name.startswith("history.")})
     view = CheckpointView(tmp_path)
     view.look()
     assert "version that wrote it" in caplog.text

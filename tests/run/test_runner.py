@@ -313,7 +313,7 @@ def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path):
     kept(tmp_path)
     header, arrays = read_archive(tmp_path / "checkpoint.safetensors")
     write_archive(
-        tmp_path / "checkpoint.safetensors", header, {k: a for k, a in arrays.items() if k != "model/n_classes"}
+        tmp_path / "checkpoint.safetensors", header, {k: a for k, a in arrays.items() if k != "model.n_classes"}
     )
     with raises(SetupError, reason="checkpoint", option="--reset", named="CPMClassifier"):
         kept(tmp_path)
@@ -432,7 +432,7 @@ def test_samples_do_not_depend_on_batches(tmp_path):
     for size in (5, 640):
         stretch(tmp_path / str(size), None, Growing(3000, size=size))
         header, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.safetensors")
-        found.append({name: array.tolist() for name, array in arrays.items() if name.startswith("history/")})
+        found.append({name: array.tolist() for name, array in arrays.items() if name.startswith("history.")})
         found[-1] |= header["history"]
     assert len(found[0]["samples"]) == 11
     assert found[0] == found[1]
