@@ -423,6 +423,11 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
         ("autocorrelation.recent", 0, 10**9, "other classes"),
         ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
         ("autocorrelation.history", 0, 10**9, "other classes"),
+        ("5.columns", ..., 100, "columns of splits"),
+        ("5.n_columns", (), 100, "n_columns"),
+        ("repeats.weights", ..., 0.0, "repeats.weights"),
+        ("repeats.weights", ..., 5e-324, "repeats.weights"),
+        ("repeats.n_buckets", (), 129, "repeats.n_buckets"),
     ],
 )
 def test_impossible_states_are_refused(name, place, value, text):
@@ -434,6 +439,6 @@ def test_impossible_states_are_refused(name, place, value, text):
 
 def learned_by_all():
     X, y = blobs(200, 3)
-    model = StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear"), budget=10)
+    model = StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear", "trees"), budget=10)
     model.learn_many(X, y)
     return model

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from streamsvm import DelayedClassifier, StreamSVMClassifier
 from streamsvm.ensemble import delayed_votes, repeats
 from streamsvm.features.scaler import UNLIMITED
-from streamsvm.models import ArchiveError
-from tests.errors import raises
 from tests.learners import interpreted
 
 N_CLASSES = 3
@@ -197,13 +195,3 @@ def test_late_labels_of_equal_rows_are_used():
         if i >= 100:
             model.learn_one(i - 100, int(y[i - 100]))
     assert np.mean(right[3_000:]) > 0.97
-
-
-@pytest.mark.parametrize(("name", "value"), [("weights", 0.0), ("weights", 5e-324), ("n_buckets", 129)])
-def test_states_with_inconsistent_weights_or_buckets_are_refused(name, value):
-    model = StreamSVMClassifier(effort="low")
-    model.learn_many(np.eye(3), [0, 1, 2])
-    header, arrays = model.state()
-    changed = {**arrays, f"repeats.{name}": np.full_like(arrays[f"repeats.{name}"], value)}
-    with raises(ArchiveError, named=f"repeats.{name}"):
-        StreamSVMClassifier.from_state(header, changed)

@@ -9,8 +9,7 @@ from streamsvm import StreamSVMClassifier
 from streamsvm.core.rng import draw
 from streamsvm.ensemble import trees
 from streamsvm.ensemble.trees import DEPTH, EDGES, EVERY, EVERY_EARLY, FIRST, LEAVES, PENALTY, RATE, SAMPLE, TREES
-from streamsvm.models import ArchiveError
-from tests.learners import arrays_of, changed
+from tests.learners import arrays_of
 
 f32 = np.float32
 
@@ -121,11 +120,3 @@ def test_with_many_classes_there_are_no_trees_and_no_loss():
         model = StreamSVMClassifier(members=members, label_autocorrelation=False)
         right.append(np.mean(model.test_then_train(X, y)[0] == y))
     assert abs(right[0] - right[1]) < 0.005
-
-
-def test_states_of_columns_that_do_not_exist_are_refused():
-    model = StreamSVMClassifier(members=("trees",))
-    model.test_then_train(*stripes(400, 2))
-    for name in ("1.columns", "1.n_columns"):
-        with pytest.raises(ArchiveError):
-            changed(model, {name: np.full_like(arrays_of(model)[name], 100)})
