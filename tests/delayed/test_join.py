@@ -456,7 +456,7 @@ def test_decisions_do_not_depend_on_batches(wait: int | None) -> None:
         sets, costs = ConformalSets(0.8), Costs(class_weight="balanced", abstain=0.4)
         decisions = Decisions(sets, costs, Alarms("share", 0.2), "c0")
         joined = run(Join(Store(wait_ms=wait), Unsure(), decisions=decisions), ops, chunk)
-        states = [part.state() for part in (sets, decisions.alarms) if part is not None]
+        states = [sets.state()[1], decisions.alarms.state()[1]]
         found.append((joined, [[part.tolist() for part in state.values()] for state in states], costs.counts.tolist()))
     assert found[0] == found[1] == found[2]
     assert {how for *_, how in found[0][0][1]} == {"in time"} | ({"late"} if wait else set())

@@ -184,8 +184,8 @@ def test_single_events_and_labels_equal_steps(
     for name, array in states[0][1].items() if states else ():
         np.testing.assert_array_equal(array, states[1][1][name], err_msg=name)
     assert_same_knowledge(joins[0].model.model, joins[1].model.model)
-    for name, array in made[0].sets.state().items() if made[0].sets else ():
-        np.testing.assert_array_equal(array, made[1].sets.state()[name], err_msg=name)
+    for name, array in made[0].sets.state()[1].items() if made[0].sets else ():
+        np.testing.assert_array_equal(array, made[1].sets.state()[1][name], err_msg=name)
 
 
 def test_the_order_of_features_has_no_effect() -> None:
