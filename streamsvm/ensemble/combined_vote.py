@@ -31,7 +31,7 @@ from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms,
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.state import State
-from streamsvm.ensemble.label_baselines import put_ahead, update_shares
+from streamsvm.ensemble.label_baselines import learn_accuracies, most_accurate, put_ahead, update_shares
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
@@ -118,7 +118,8 @@ def combine(state, n, proba):
             proba[c] += shares[j] * probas[j, c]
     scale_terms(proba, 0, n, 1.0 / slice_sum(proba, 0, n))  # the pooled vote is a sum in single precision
     answers[MIXTURE] = best_class(proba, 0, n_named)
-    put_ahead(proba, answers[most_accurate(state)], answers[MIXTURE])
+    best = most_accurate(state.accuracies, answers, VOTES, MIXTURE, state.advantage)
+    put_ahead(proba, answers[best], answers[MIXTURE])
 
 
 @inlined
@@ -139,19 +140,6 @@ def stack(state, n):
         scale_terms(stacked, 0, n, 1.0 / total)
 
 
-@inlined
-def most_accurate(state):
-    """Return the index of the most accurate answer.
-
-    A vote must be more accurate than the mixture by `advantage`.
-    """
-    accuracies, best, least = state.accuracies, MIXTURE, state.accuracies[MIXTURE] + state.advantage
-    for j in range(VOTES):
-        if accuracies[j] > least:
-            best, least = j, accuracies[j]
-    return best
-
-
 @kernel
 def learn_combination(state, n, label):
     """Update the exponents, the weights of the experts and the shares of the votes."""
@@ -165,16 +153,20 @@ def learn_combination(state, n, label):
         state.by_experts[h] = exp_below(logs[h, label])
     for j in range(VOTES):
         state.by_votes[j] = state.probas[j, label]
-    state.n_learned += 1
-    state.advantage = 1.0 / WINDOW
-    for j in range(VOTES + 1):
-        update_accuracy(state, j, state.answers[j] == label)
-    update_weights(state)
+    judge_votes(state, label, 1.0 / WINDOW)
 
 
 @kernel
-def update_weights(state):
-    """Update weights of experts and votes from the probabilities of the label."""
+def judge_votes(state, label, advantage):
+    """Update accuracies of the answers, and weights of experts and votes.
+
+    The probabilities of the label by experts and votes must be known. `advantage` is the least gain in accuracy for a
+    vote to replace the mixture.
+    """
+    state.n_learned += 1
+    state.advantage = advantage
+    rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
+    learn_accuracies(state.accuracies, state.answers, label, rate)
     weights, by_experts, total = state.weights, state.by_experts, 0.0
     update_shares(state.shares, state.by_votes)
     for h in range(weights.size):
@@ -182,10 +174,3 @@ def update_weights(state):
     for h in range(weights.size):
         weights[h] += POOL_RATE * (weights[h] * by_experts[h] / total - weights[h])
         weights[h] = (1.0 - LEAST_POOLED) * weights[h] + LEAST_POOLED / weights.size
-
-
-@inlined
-def update_accuracy(state, j, is_right):
-    """Update the accuracy of answer j."""
-    rate = max(1.0 / WINDOW, 1.0 / (state.n_learned + CAUTION))
-    state.accuracies[j] += rate * ((1.0 if is_right else 0.0) - state.accuracies[j])

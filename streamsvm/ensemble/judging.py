@@ -21,16 +21,12 @@ from streamsvm.ensemble.combined_vote import (
     FEW_LATE,
     LATE_ADVANTAGE,
     VOTES,
+    judge_votes,
     learn_combination,
     plain_logs,
-    update_accuracy,
-    update_weights,
 )
 from streamsvm.ensemble.delayed_votes import REPEATED, SEEN, kept_answer, kept_confidence, kept_likelihood
-from streamsvm.ensemble.label_autocorrelation import (
-    learn_answer,
-    learn_autocorrelation,
-)
+from streamsvm.ensemble.label_autocorrelation import answer_rate, learn_autocorrelation
 from streamsvm.ensemble.label_baselines import ANSWERS, BY_FREQUENCY, BY_LAST, BY_SEASON, BY_VOTE, n_answers
 from streamsvm.ensemble.label_memories import learn_remembered
 from streamsvm.ensemble.late_mixture import (
@@ -199,11 +195,9 @@ def learn_kept_combination(state, memory, label, delay):
         is_right = kept_answer(memory, first + j) == label
         likelihood = kept_likelihood(memory, n_experts, n_experts + j, is_right, n)
         combination.by_votes[j] = exp_below(min(FEW_LATE / delay, 1.0) * log_of(likelihood))
-    combination.n_learned += 1
-    combination.advantage = LATE_ADVANTAGE
     for j in range(VOTES + 1):
-        update_accuracy(combination, j, kept_answer(memory, first + j) == label)
-    update_weights(combination)
+        combination.answers[j] = kept_answer(memory, first + j)
+    judge_votes(combination, label, LATE_ADVANTAGE)
 
 
 @kernel
@@ -213,11 +207,12 @@ def judge_answers(state, memory, label):
     The season is judged by the label that the current season would have named.
     """
     labels, first = state.autocorrelation, state.experts.size
+    accuracies, rate = labels.accuracies, answer_rate(labels)
     is_answered = kept_answer(memory, first + BY_VOTE) >= 0
     for i in range(ANSWERS):
         answer = labels.ago if i == BY_SEASON and is_answered else kept_answer(memory, first + i)
         if answer >= 0:
-            learn_answer(labels, i, answer == label)
+            accuracies[i] += rate * ((1.0 if answer == label else 0.0) - accuracies[i])
 
 
 @kernel

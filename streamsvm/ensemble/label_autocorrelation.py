@@ -69,7 +69,9 @@ from streamsvm.ensemble.label_baselines import (
     context,
     count_label,
     expect,
+    learn_accuracies,
     learn_shares,
+    most_accurate,
     n_answers,
     n_others,
     place_in,
@@ -202,14 +204,10 @@ def pool_rows(state, weights, out, n):
 @inlined
 def prefer_answer(state, n):
     """Give the largest probability of the mixture to the most accurate answer."""
-    mixture, answers, accuracies = state.mixture, state.answers, state.accuracies
-    is_late = state.late > 0.5
+    mixture, answers, is_late = state.mixture, state.answers, state.late > 0.5
     usual, advantage = (BY_VOTE, LATE_ADVANTAGE) if is_late else (BY_MIXTURE, 1.0 / ANSWER_WINDOW)
-    best = usual
-    for i in range(ANSWERS if state.weight == 1.0 else BY_EXPECTED):
-        least = accuracies[best] + (advantage if best == usual else 0.0)
-        if answers[i] >= 0 and accuracies[i] > least:
-            best = i
+    n_used = ANSWERS if state.weight == 1.0 else BY_EXPECTED
+    best = most_accurate(state.accuracies, answers, n_used, usual, advantage)
     if is_late and best == usual:
         for c in range(n):
             mixture[c] = state.mixtures[VOTE, c]
@@ -311,8 +309,7 @@ def learn_autocorrelation(state, key, n, label, place):
         if at >= 0 and not same_labels(state, at):
             mix_after(state, state.noted[at], n)
         learn_mixture(state, state.noted[at] if at >= 0 else state.recent, n, place)
-        for i in range(ANSWERS):
-            learn_answer(state, i, state.answers[i] == place)
+        learn_accuracies(state.accuracies, state.answers, place, answer_rate(state))
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
     else:
@@ -372,12 +369,6 @@ def learn_exponent(state, n, label):
     state.inverse_temperature = calibrated(state.inverse_temperature, logs, corrected, n, label)
     exponent = state.exponent + TEMPERATURE_RATE * surprise(lifts, corrected, n, label)
     state.exponent = min(max(exponent, 0.0), MOST_EXPONENT)
-
-
-@inlined
-def learn_answer(state, i, is_right):
-    """Update the accuracy of answer i."""
-    state.accuracies[i] += answer_rate(state) * ((1.0 if is_right else 0.0) - state.accuracies[i])
 
 
 @inlined

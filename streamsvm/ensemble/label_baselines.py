@@ -313,6 +313,26 @@ def update_shares(shares, likelihoods):
 
 
 @inlined
+def most_accurate(accuracies, answers, n, usual, margin):
+    """Return the most accurate of the first n answers that are not -1.
+
+    It is the usual one, unless another is more accurate by more than `margin`.
+    """
+    best, least = usual, accuracies[usual] + margin
+    for i in range(n):
+        if answers[i] >= 0 and accuracies[i] > least:
+            best, least = i, accuracies[i]
+    return best
+
+
+@inlined
+def learn_accuracies(accuracies, answers, label, rate):
+    """Update the decayed accuracies of answers, of which -1 is wrong."""
+    for i in range(answers.size):
+        accuracies[i] += rate * ((1.0 if answers[i] == label else 0.0) - accuracies[i])
+
+
+@inlined
 def put_ahead(proba, first, second):
     """Make class `first` slightly more probable than class `second`.
 

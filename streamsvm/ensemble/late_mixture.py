@@ -39,6 +39,7 @@ from streamsvm.ensemble.label_baselines import (
     BY_VOTE,
     LARGE,
     interpolate,
+    most_accurate,
     n_answers,
     n_others,
     put_ahead,
@@ -172,21 +173,10 @@ def mix_late(state, n, proba):
         for c in range(n):
             proba[c] += share * (find_pooled(state, c, n) - proba[c])
         named[BY_POOL] = best_class(proba, 0, n_named)
-    put_ahead(proba, named[leading_answer(state)], named[BY_POOL])
-
-
-@inlined
-def leading_answer(state):
-    """Return the answer with the largest lead.
-
-    It is p, or the mixture if the pool has an advantage, unless another answer is ahead by LEAST_LEAD.
-    """
-    leads, best = state.late_leads, BY_POOL if state.late_advantage > 0.0 else BY_P
-    least = leads[best] + LEAST_LEAD
-    for i in range(LATE_ANSWERS):
-        if state.late_named[i] >= 0 and leads[i] > least:
-            best, least = i, leads[i]
-    return best
+    # The answer is p, or the mixture if the pool has an advantage, unless another one is ahead by LEAST_LEAD.
+    usual = BY_POOL if state.late_advantage > 0.0 else BY_P
+    best = most_accurate(state.late_leads, named, LATE_ANSWERS, usual, LEAST_LEAD)
+    put_ahead(proba, named[best], named[BY_POOL])
 
 
 @kernel

@@ -29,7 +29,7 @@ from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 from streamsvm.ensemble.delayed_votes import BITS, MOST_CLASSES, PER_NUMBER
-from streamsvm.ensemble.label_baselines import put_ahead
+from streamsvm.ensemble.label_baselines import learn_accuracies, put_ahead
 
 FIRST_BUCKETS, BUCKETS, WAYS = 128, 1024, 4
 FIRST_EVENTS = 320
@@ -125,8 +125,7 @@ def add_repeats(state, n, n_named, proba):
 @kernel
 def learn_weights(state, place):
     """Update weights and accuracies with the position of a label in the vote."""
-    for i in range(2):
-        state.accuracies[i] += ACCURACY_RATE * ((1.0 if state.named[i] == place else 0.0) - state.accuracies[i])
+    learn_accuracies(state.accuracies, state.named, place, ACCURACY_RATE)
     m, k, weights, p, total = float(state.n_found), 0.0, state.weights, state.before[place], 0.0
     for i in range(state.n_found):
         k += 1.0 if state.places[i] == place else 0.0

@@ -186,15 +186,13 @@ class Metrics(Stateful):
         if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # none can overtake
             unchanged: NDArray[np.bool_] = truth == self.leader
             return unchanged
-        counts = seen[truth] + _occurrence(truth)  # running count of each label
-        best = np.maximum.accumulate(np.concatenate([[ahead], counts]))
-        takes_lead = counts > best[:-1]
-        at = np.maximum.accumulate(np.where(takes_lead, np.arange(len(truth)), -1))
-        leader = np.where(at >= 0, truth[at], self.leader)
-        before = np.concatenate([[self.leader], leader[:-1]])
-        self.leader = int(leader[-1])
-        hits: NDArray[np.bool_] = truth == before
-        return hits
+        counts, hits = seen.tolist(), []
+        for code in truth.tolist():
+            hits.append(code == self.leader)
+            counts[code] += 1
+            if counts[code] > ahead:
+                self.leader, ahead = code, counts[code]
+        return np.array(hits)
 
     @property
     def labels(self) -> list[Any]:
@@ -294,14 +292,3 @@ def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:
     """Divide arrays; 0 for a denominator of 0."""
     shares: NDArray[np.float64] = np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
     return shares
-
-
-def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the running count of each element's value: 1, 2, ... within each value."""
-    small = codes.max() < 1 << 15
-    order = np.argsort(codes.astype(np.int16) if small else codes, kind="stable")  # which sorts small ones in one pass
-    lengths = np.bincount(codes)
-    before = np.cumsum(lengths) - lengths
-    rank = np.empty(len(codes), np.int64)
-    rank[order] = np.arange(1, len(codes) + 1) - before[codes[order]]
-    return rank
