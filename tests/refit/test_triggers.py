@@ -60,54 +60,61 @@ def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
     return found
 
 
-def refits(trigger, times, errors=None, **options):
-    found = happenings(trigger, times, errors, **options)
-    assert all(event == "refit" for _, event in found)
-    return [at for at, _ in found]
+def cut(at: int) -> tuple[int, str]:
+    return at, "cut"
 
 
-def test_a_refit_is_due_every_n_events():
-    assert refits(Every(3), np.zeros(10)) == [3, 6, 9]
-    assert refits(Every(1), np.zeros(3)) == [1, 2, 3]
+RARELY = OnDrift(drift.DummyDriftDetector(t_0=400, seed=1), gather=300)
 
 
-def test_growing_intervals():
-    assert refits(Growing(100, 2.0), np.zeros(3200)) == [100, 300, 700, 1500, 3100]
-    assert refits(Growing(100, 2.0, most=250), np.zeros(1000)) == [100, 300, 550, 800]
-    assert refits(Growing(10, 1.0), np.zeros(35)) == [10, 20, 30]
-    slowly = np.diff(refits(Growing(10, 1.01), np.zeros(20_000)))
+@pytest.mark.parametrize(
+    ("trigger", "times", "asked", "expected"),
+    [
+        (Every(3), 10, (), [3, 6, 9]),
+        (Every(1), 3, (), [1, 2, 3]),
+        (Growing(100, 2.0), 3200, (), [100, 300, 700, 1500, 3100]),
+        (Growing(100, 2.0, most=250), 1000, (), [100, 300, 550, 800]),
+        (Growing(10, 1.0), 35, (), [10, 20, 30]),
+        (EveryTime(10.0), [0, 5, 9, 10, 15, 19, 20, 31, 32], (), [4, 7, 8]),
+        (EveryTime(10.0), [NAN, 100, NAN, 109.5, NAN, 110.5, NAN], (), [6]),
+        (EveryTime(10.0), [NAN] * 5, (), []),
+        # Decreasing event time fires once; times that are no time are no progress.
+        (EveryTime(10.0), [0, 10, 0, 10, 5, 12, -50, 19, 20, 20], (), [2, 9]),
+        (EveryTime(10.0), [math.inf, 0, -math.inf, math.inf, 9, 10], (), [6]),
+        # A drift alarm cuts, and fires when enough is gathered. An alarm during the collection restarts it.
+        (OnDrift(EACH_100TH, gather=60), 270, (), [cut(100), 160, cut(200), 260]),
+        (OnDrift(EACH_100TH, gather=150), 390, (), [cut(100), cut(200), cut(300)]),
+        (FirstOf(RARELY, OnDrift(EACH_100TH, gather=1000)), 800, (), [cut(at) for at in range(100, 801, 100)]),
+        (OnDemand(), 1000, (), []),
+        (OnDemand(), 10, (3, 7), [4, 8]),
+        (OnDemand(gather=3), 20, (3, 5, 12), [8, 15]),
+        (FirstOf(Every(6), OnDemand(gather=3)), 20, (4,), [6, 7, 13, 19]),
+        *((trigger, 60, (5,), [6]) for trigger in (Every(100), Growing(100), EveryTime(100.0), FirstOf(Every(90)))),
+        (OnDrift(EACH_100TH), 60, (5,), [6]),
+        # A demand at an alarm waits for the next event.
+        (OnDrift(EACH_100TH, gather=150), 120, (99,), [cut(100), 101]),
+        # The first of several fires, and all intervals begin anew.
+        (FirstOf(Every(10), EveryTime(100.0)), [0, 1, 2, 3, 200, *range(201, 221)], (), [5, 15, 25]),
+        (FirstOf(Growing(10, 2.0), Every(25)), 100, (), [10, 30, 55, 80]),
+        (Every(10), 25, (4,), [5, 15, 25]),
+        # Collecting continues during refits, and intervals restart at a cut.
+        (FirstOf(OnDrift(EACH_100TH, gather=60), Every(35)), 195, (), [35, 70, cut(100), 135, 160, 195]),
+        (FirstOf(Growing(20, 2.0), OnDrift(EACH_100TH, gather=1000)), 165, (), [20, 60, cut(100), 120, 160]),
+        # Of a cut and a refit at one event, only the cut happens.
+        (FirstOf(Every(50), OnDrift(EACH_100TH)), 149, (), [50, cut(100)]),
+    ],
+    ids=str,
+)
+def test_refits_and_cuts_come_at_their_events(trigger, times, asked, expected):
+    times = np.zeros(times) if isinstance(times, int) else times
+    expected = [(at, "refit") if isinstance(at, int) else at for at in expected]
+    assert happenings(trigger, times, asked=asked) == expected
+
+
+def test_intervals_that_grow_slowly_do_grow():
+    slowly = np.diff([at for at, _ in happenings(Growing(10, 1.01), np.zeros(20_000))])
     assert slowly[0] == 10
     assert slowly[-1] > 150
-
-
-def test_event_time():
-    assert refits(EveryTime(10.0), [0, 5, 9, 10, 15, 19, 20, 31, 32]) == [4, 7, 8]
-    assert refits(EveryTime(10.0), [NAN, 100, NAN, 109.5, NAN, 110.5, NAN]) == [6]
-    assert refits(EveryTime(10.0), [NAN] * 5) == []
-
-
-def test_decreasing_event_time_fires_once():
-    assert refits(EveryTime(10.0), [0, 10, 0, 10, 5, 12, -50, 19, 20, 20]) == [2, 9]
-
-
-def test_times_that_are_no_time_are_no_progress():
-    assert refits(EveryTime(10.0), [math.inf, 0, -math.inf, math.inf, 9, 10]) == [6]
-
-
-def test_a_drift_alarm_cuts_and_fires_when_enough_is_gathered():
-    assert happenings(OnDrift(EACH_100TH, gather=60), np.zeros(270)) == [
-        (100, "cut"),
-        (160, "refit"),
-        (200, "cut"),
-        (260, "refit"),
-    ]
-
-
-def test_an_alarm_during_collection_restarts_it():
-    assert happenings(OnDrift(EACH_100TH, gather=150), np.zeros(390)) == [(100, "cut"), (200, "cut"), (300, "cut")]
-    rarely = OnDrift(drift.DummyDriftDetector(t_0=400, seed=1), gather=300)
-    found = happenings(FirstOf(rarely, OnDrift(EACH_100TH, gather=1000)), np.zeros(800))
-    assert found == [(at, "cut") for at in range(100, 801, 100)]
 
 
 ALARMING = [kind() for kind in (drift.ADWIN, drift.PageHinkley)] + [
@@ -156,40 +163,6 @@ def test_a_detector_is_reset_after_a_number_of_events(monkeypatch):
     running = never.begin()
     running.see(np.zeros(1000), np.zeros(1000))
     assert running.state()["progress"][0]["detector"]["n"] == 1000 % 60
-
-
-def test_on_demand():
-    assert refits(OnDemand(), np.zeros(1000)) == []
-    assert refits(OnDemand(), np.zeros(10), asked=[3, 7]) == [4, 8]
-    assert refits(OnDemand(gather=3), np.zeros(20), asked=[3, 5, 12]) == [8, 15]
-    assert refits(FirstOf(Every(6), OnDemand(gather=3)), np.zeros(20), asked=[4]) == [6, 7, 13, 19]
-    for trigger in (Every(100), Growing(100), EveryTime(100.0), OnDrift(EACH_100TH), FirstOf(Every(90))):
-        assert refits(trigger, np.zeros(60), asked=[5]) == [6]
-
-
-def test_a_demand_at_an_alarm_waits_for_the_next_event():
-    assert happenings(OnDrift(EACH_100TH, gather=150), np.zeros(120), asked=[99]) == [(100, "cut"), (101, "refit")]
-
-
-def test_the_first_of_several_fires_and_all_intervals_begin_anew():
-    both = FirstOf(Every(10), EveryTime(100.0))
-    assert refits(both, [0, 1, 2, 3, 200, *range(201, 221)]) == [5, 15, 25]
-    assert refits(FirstOf(Growing(10, 2.0), Every(25)), np.zeros(100)) == [10, 30, 55, 80]
-    assert refits(Every(10), np.zeros(25), asked=[4]) == [5, 15, 25]
-
-
-def test_collecting_continues_during_refits():
-    found = happenings(FirstOf(OnDrift(EACH_100TH, gather=60), Every(35)), np.zeros(195))
-    assert found == [(35, "refit"), (70, "refit"), (100, "cut"), (135, "refit"), (160, "refit"), (195, "refit")]
-
-
-def test_intervals_restart_at_a_cut():
-    found = happenings(FirstOf(Growing(20, 2.0), OnDrift(EACH_100TH, gather=1000)), np.zeros(165))
-    assert found == [(20, "refit"), (60, "refit"), (100, "cut"), (120, "refit"), (160, "refit")]
-
-
-def test_of_a_cut_and_a_refit_at_one_event_only_the_cut_happens():
-    assert happenings(FirstOf(Every(50), OnDrift(EACH_100TH)), np.zeros(149)) == [(50, "refit"), (100, "cut")]
 
 
 TRIGGERS = [

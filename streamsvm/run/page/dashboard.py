@@ -19,13 +19,13 @@ import orjson
 
 from streamsvm.delayed.protocol import Answer
 from streamsvm.names import feature, shown
-from streamsvm.run.formatting import known, plain
+from streamsvm.run.formatting import plain
 from streamsvm.run.history import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED
 from streamsvm.run.measures import CURVE_LINES, UNIT
 from streamsvm.run.notices import place_text
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series
+from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series, rounded
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report import Report
@@ -312,9 +312,9 @@ def _history(report: Report) -> dict[str, Any]:
     return {
         "judged": ends.tolist(),
         "over": metrics.measures.curve.width_of(metrics.measures.window),
-        "shares": {name: _list(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
+        "shares": {name: rounded(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
         "at": list(history.at),
-        "relevance": [[shown(feature(name)), _list(relevance[:, j])] for j, name in enumerate(names)],
+        "relevance": [[shown(feature(name)), rounded(relevance[:, j])] for j, name in enumerate(names)],
         "members": members,
         "leaders": led.tolist(),
     }
@@ -323,10 +323,6 @@ def _history(report: Report) -> dict[str, Any]:
 def packed(content: Any) -> bytes:
     """Return content as JSON; NaN becomes null."""
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-
-
-def _list(values: Any) -> list[float | None]:
-    return [known(float(f"{value:.5g}")) for value in values.tolist()]
 
 
 class Stopwatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ class Series:
 
     def packed(self) -> dict[str, Any]:
         """Return the columns as plain data."""
-        return {"columns": {name: _rounded(values) for name, values in self.columns().items()}}
+        return {"columns": {name: rounded(values) for name, values in self.columns().items()}}
 
 
 def _thinned(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,9 +121,9 @@ def _thinned(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return kept
 
 
-def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """Return the values with few digits, to shorten JSON."""
+def rounded(values: NDArray[np.float64]) -> list[float | None]:
+    """Return the values with few digits, to shorten JSON; None unless finite."""
     return [
-        None if v != v else int(v) if v == int(v) else float(f"{v:.6g}" if abs(v) < 1e6 else f"{v:.3f}")
+        None if not math.isfinite(v) else int(v) if v == int(v) else float(f"{v:.6g}" if abs(v) < 1e6 else f"{v:.3f}")
         for v in values.tolist()
     ]
