@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 logger = logging.getLogger("connectors")
 
@@ -16,7 +16,7 @@ _MOST_ALONE, _NAMED = 2, 4
 _MOST_LINES = 5
 
 
-class Notice(NamedTuple):
+class Notice(str):
     """A warning, optionally of a kind that applies to several columns.
 
     Parameters
@@ -27,54 +27,41 @@ class Notice(NamedTuple):
         Notices of one kind are logged on one line. If empty, the notice has its own line.
     name
         Name of the column.
+    parts
+        Notices of one kind that share this message, if it is that of several.
 
     Examples
     --------
-    >>> Notice.of("column {name!r}: texts such as {text!r}", "a", text="x").text
+    >>> Notice.of("column {name!r}: texts such as {text!r}", "a", text="x")
     "column 'a': texts such as 'x'"
     """
 
-    text: str
-    kind: str = ""
-    name: Any = None
+    kind: str
+    name: Any
+    parts: Sequence[Notice]
+
+    def __new__(cls, text: str, kind: str = "", name: Any = None, parts: Sequence[Notice] = ()) -> Self:
+        found = super().__new__(cls, text)
+        found.kind, found.name, found.parts = kind, name, parts
+        return found
 
     @classmethod
-    def of(cls, form: str, name: Any, **details: Any) -> Notice:
+    def of(cls, form: str, name: Any, **details: Any) -> Self:
         """Create a warning about a column from a format string, which is also its kind."""
         return cls(form.format(name=name, **details), form, name)
 
 
-class CountNotice(str):
+class CountNotice(Notice):
     """Notice with a count that the source restores with its position."""
 
-    __slots__ = ()
+
+def separated(texts: Iterable[str]) -> list[Notice]:
+    """Return the notices of messages, each once; a message may be that of several."""
+    each = (text if isinstance(text, Notice) else Notice(text) for text in texts)
+    return list(dict.fromkeys(part for notice in each for part in notice.parts or [notice]))
 
 
-class GroupedText(str):
-    """Message of notices of one kind, which can be grouped again with others.
-
-    Attributes
-    ----------
-    parts
-        The notices.
-    """
-
-    parts: list[Notice]
-
-    @classmethod
-    def of(cls, text: str, parts: list[Notice]) -> GroupedText:
-        """Create a message."""
-        found = cls(text)
-        found.parts = parts
-        return found
-
-
-def parts_of(text: str) -> list[Notice]:
-    """Return the notices of a message."""
-    return text.parts if isinstance(text, GroupedText) else [Notice(text)]
-
-
-def grouped(notices: Iterable[Notice]) -> list[str]:
+def grouped(texts: Iterable[str]) -> list[str]:
     """Return one message per kind of notice, with the first names and their number.
 
     Examples
@@ -82,21 +69,20 @@ def grouped(notices: Iterable[Notice]) -> list[str]:
     >>> grouped(Notice.of("column {name!r} is odd", name) for name in "abcdefg")
     ["column 'a' is odd (likewise 'b', 'c', 'd', ...: 7 in all)"]
     """
-    notices = list(notices)
+    notices = separated(texts)
     kinds: dict[str, list[Notice]] = {}
     for notice in notices:
         kinds.setdefault(notice.kind, []).append(notice)
     found: list[str] = []
     for notice in notices:
         alike = kinds[notice.kind]
-        if not notice.kind:
-            found.append(notice.text)
-        elif len(alike) <= _MOST_ALONE:
-            found.append(GroupedText.of(notice.text, [notice]))
+        if not notice.kind or len(alike) <= _MOST_ALONE:
+            found.append(notice)
         elif notice is alike[0]:
             more = ", ..." if len(alike) > _NAMED else ""
             others = ", ".join(repr(one.name) for one in alike[1:_NAMED])
-            found.append(GroupedText.of(f"{notice.text} (likewise {others}{more}: {len(alike)} in all)", alike))
+            text = f"{notice} (likewise {others}{more}: {len(alike)} in all)"
+            found.append(Notice(text, notice.kind, notice.name, alike))
     return found
 
 
@@ -121,7 +107,7 @@ class Notices:
         """Messages so far."""
         return grouped(self._all)
 
-    def say(self, *notices: Notice | str) -> None:
+    def say(self, *notices: str) -> None:
         """Log and store warnings, unless they were logged before.
 
         Parameters
@@ -129,7 +115,7 @@ class Notices:
         *notices
             The warnings.
         """
-        for notice in (Notice(each) if isinstance(each, str) else each for each in notices):
+        for notice in separated(notices):
             if notice not in self._all:
                 self._all[notice] = None
                 self._waiting.append(notice)

@@ -279,7 +279,7 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
 
     Examples
     --------
-    >>> [notice.text[:60] for notice in stranger_notices(["UP", "down"], ["up", "down"])]
+    >>> [notice[:60] for notice in stranger_notices(["UP", "down"], ["up", "down"])]
     ["the label 'UP' differs from the class 'up' of the model only"]
     """
     known = set(classes)

@@ -187,7 +187,7 @@ class NumberColumns:
         way = "" if is_declared else ", and are read as categories (--types {name}:category confirms it)"
         notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
         if is_declared and source is not None:
-            raise ConnectorError(f"{source}: {notice.text}", "ambiguous", column=name)
+            raise ConnectorError(f"{source}: {notice}", "ambiguous", column=name)
         self.notices.say(notice)
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
@@ -238,8 +238,8 @@ class NumberColumns:
                 "read as missing: --types {name}:category keeps all as texts, --set missing=TEXT names such texts for "
                 "all columns"
             )
-            notice = Notice.of(form, name, share=100 * share, text=shown(text))
-            self.notices.say(notice._replace(kind=form + text))
+            said = form.format(name=name, share=100 * share, text=shown(text))
+            self.notices.say(Notice(said, form + text, name))
         if shares:
             self.markers[name] = list(shares)
 

@@ -26,7 +26,7 @@ class FirstRows:
     >>> from streamsvm.features.space import FeatureSpace
     >>> space, first = FeatureSpace(max_features=10), FirstRows()
     >>> for notice in first.take(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
-    ...     print(notice.text[:27])
+    ...     print(notice[:27])
     feature 'id' only counts up
     """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from connectors.events import Rejected
-from connectors.notices import CountNotice, Notice, Notices, grouped, parts_of
+from connectors.notices import CountNotice, Notice, Notices, grouped, separated
 from connectors.streams import Source
 from streamsvm.labels import stranger_notices
 from streamsvm.models.codec import State
@@ -73,8 +73,7 @@ class RunNotices:
 
     @property
     def _notices(self) -> list[Notice]:
-        now = (part for text in notices_of(self._source) for part in parts_of(text))
-        return list(dict.fromkeys([*self._before, *now]))
+        return separated([*self._before, *notices_of(self._source)])
 
     @property
     def of_labels(self) -> list[str]:
@@ -112,7 +111,9 @@ class RunNotices:
 
     def state(self) -> State:
         """Return the state as a JSON header and arrays, without what the source restores."""
-        return {"of_source": [list(one) for one in self._notices if not isinstance(one.text, CountNotice)]}, {}
+        return {
+            "of_source": [(one, one.kind, one.name) for one in self._notices if not isinstance(one, CountNotice)]
+        }, {}
 
     def restore(self, state: State) -> None:
         """Restore the result of `state`, after the metrics."""
