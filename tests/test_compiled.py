@@ -13,12 +13,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 
-from tests.test_release import NOT_COPIED, ROOT, lend_what_is_needed, run
+from tests.test_release import NOT_COPIED, ROOT, installed, run
 
 MACHINES = {"x86_64": "x86-64-v3", "aarch64": "aarch64"}
 TARGET = MACHINES.get(platform.machine(), "")
@@ -65,12 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and its dependencies except numba."""
-    place = tmp_path_factory.mktemp("fresh")
-    run(sys.executable, "-m", "venv", "--without-pip", place)
-    python = place / "bin" / "python"
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
-    lend_what_is_needed(Distribution.at(next(site.glob("streamsvm-*.dist-info"))), site)
+    python, site = installed(wheel, tmp_path_factory.mktemp("fresh"))
     for absent in ("numba", "llvmlite"):
         (site / absent).unlink()
     return python

@@ -236,7 +236,7 @@ def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
 def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = {title or kind: text for kind, title, text in blocks(DOCS / "how-to" / "extend.md") if ">>>" not in text}
-    shutil.copytree(ROOT / "streamsvm", "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "streamsvm", "streamsvm")
     perceptron = "streamsvm/ensemble/perceptron.py"
     Path(perceptron).write_text(found[perceptron], encoding="utf-8")
     blend = Path("streamsvm/ensemble/members.py")

@@ -54,16 +54,23 @@ def lend_what_is_needed(wanting: Distribution, site: Path) -> None:
                 lend_what_is_needed(found, site)
 
 
-@pytest.fixture(scope="module")
-def fresh(released: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Environment with the wheel and its core dependencies, of matching versions."""
-    place = tmp_path_factory.mktemp("fresh")
+def installed(wheel: Path, place: Path) -> tuple[Path, Path]:
+    """Return the interpreter and the packages of a new environment with a wheel.
+
+    It has the core dependencies, of matching versions.
+    """
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
     (site,) = place.glob("lib/*/site-packages")
-    run(python, PIP, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", released[1])
+    run(python, PIP, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", wheel)
     lend_what_is_needed(Distribution.at(next(site.glob("streamsvm-*.dist-info"))), site)
-    return python
+    return python, site
+
+
+@pytest.fixture(scope="module")
+def fresh(released: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel."""
+    return installed(released[1], tmp_path_factory.mktemp("fresh"))[0]
 
 
 def test_release_files_contain_only_the_packages(released):

@@ -59,7 +59,7 @@ def test_installations_and_processes_of_equal_content_compile_once_also_after_a_
     (another_checkout / "streamsvm").mkdir(parents=True)
     (another_checkout / "streamsvm" / "__init__.py").write_text("raise SystemExit('the wrong package')")
     for package in ("streamsvm", "connectors"):
-        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, copy / package)
     killed = start(folder)
     assert killed.stderr is not None
     assert "compiling" in killed.stderr.readline()

@@ -141,7 +141,7 @@ def asked(out: Path, *more: str) -> list[str]:
 @pytest.mark.slow
 def test_results_survive_a_kill_and_are_not_measured_again(tmp_path, capsys, monkeypatch):
     journal = tmp_path / "drift.jsonl"
-    command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path)]
+    command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path, "--backend", "threading")]
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
     while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 2):
         time.sleep(0.02)
