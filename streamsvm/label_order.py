@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.cells import listed
 from streamsvm.models.archive import whole
 from streamsvm.models.codec import State, Stateful
 
@@ -100,12 +101,11 @@ class LabelOrder(Stateful):
         totals: Counter[int] = Counter()
         for code, n in self._segments:
             totals[code] += n
-        first = ", ".join(f"{labels[code]!r}: {n:,}" for code, n in list(totals.items())[:_MOST_SHOWN])
-        more = ", ..." if n_classes > _MOST_SHOWN else ""
+        first = listed((f"{labels[code]!r}: {n:,}" for code, n in totals.items()), _MOST_SHOWN, str)
         runs = "one run" if len(order) == n_classes else "two runs, in the same order twice"
         few = f", except for {n_strays:,} rows" if n_strays else ""
         return (
-            f"the rows seem to be sorted by their label: each of {n_classes} classes occurs in {runs} ({first}{more})"
+            f"the rows seem to be sorted by their label: each of {n_classes} classes occurs in {runs} ({first})"
             f"{few}, and an adaptive model forgets the first classes. Unless the rows are in time "
             "order, shuffle them, or use a batch solver of streamsvm.batch"
         )

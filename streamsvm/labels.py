@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.cells import listed
 from connectors.columns.strings import CategoricalColumn, numbers_of
 from connectors.notices import Notice
 from streamsvm.frames import eager
@@ -287,7 +288,7 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
     for label in [label for label in labels if label not in known][:_MOST_COMPARED]:
         twin = twin_of(label, classes[:_MOST_COMPARED])
         if twin is None:
-            few = ", ".join(map(repr, classes[:_MOST_SHOWN])) + (", ..." if len(classes) > _MOST_SHOWN else "")
+            few = listed(classes, _MOST_SHOWN)
             form = (
                 "the label {name!r} is not a class of the model ({few}), which does not learn: its events count as "
                 "errors"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from connectors.columns import cells
+
 _MOST = 40
 
 
@@ -42,6 +44,4 @@ def listed(names: Iterable[Any], most: int = 8, form: Callable[[str], str] = str
     >>> listed(["a", ("device", "web")]), listed("abc", 1, repr)
     ('a, device = web', "'a' and 2 more")
     """
-    every = list(names)
-    more = f" and {len(every) - most:,} more" if len(every) > most else ""
-    return ", ".join(form(shown(feature(name))) for name in every[:most]) + more
+    return cells.listed(names, most, lambda name: form(shown(feature(name))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -60,6 +60,19 @@ def shown(value: Any) -> str:
     """Return the repr of a value, truncated for use in a message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def listed(names: Iterable[Any], most: int, form: Callable[[Any], str] = repr) -> str:
+    """Return the first names for use in a message, and the number of the others.
+
+    Examples
+    --------
+    >>> listed("ab", 2), listed(range(1_009), 3)
+    ("'a', 'b'", '0, 1, 2 and 1,006 more')
+    """
+    every = list(names)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(map(form, every[:most])) + more
 
 
 class Memo(dict[Any, Any]):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from connectors.columns.cells import MISSING, MISSING_NUMBERS
+from connectors.columns.cells import MISSING, MISSING_NUMBERS, listed
 from connectors.columns.number_formats import NumberFormat, declared
 from connectors.errors import ConnectorError, OptionError
 from connectors.options import Options
@@ -19,6 +19,7 @@ TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 ROLES = ("label", "key", "time", "ignore", "types")
 NEEDED = ("label", "key", "time")
 """Roles without which no event can be read."""
+_SHOWN = 50  # names of columns in a message
 MOST_COLUMNS = 100_000
 """Maximum number of columns of a table, because each of them is inspected."""
 
@@ -78,7 +79,7 @@ class Roles:
         for role, name in roles:
             if role in checked and name is not None and name not in known:
                 hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
-                what = f"no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
+                what = f"no column {name!r} for `{role}`; the columns are {listed(known, _SHOWN)}{hint}"
                 raise ConnectorError(f"{source}: {what}", "no column", option=role, column=name)
 
     def features(self, columns: Iterable[str]) -> list[str]:
@@ -104,11 +105,6 @@ class Roles:
     def unused(self) -> list[str]:
         """Columns that are ignored or hidden."""
         return self.ignore + self.hidden
-
-
-def _listed(names: list[str], most: int = 50) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
 
 
 def check_times(source: str, unit: str | None, form: str | Mapping[str, str] | None) -> None:

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from typing import IO
 
+from connectors.columns.cells import listed
 from connectors.errors import ConnectorError
 from connectors.text.bytestreams import FileStream
 
@@ -51,7 +52,7 @@ class ZipStream(FileStream):
             raise ConnectorError(f"{name}: is a spreadsheet: save it as CSV", "spreadsheet")
         found = [each for each in found if not each.filename.startswith("__MACOSX/")]
         if len(found) != 1:
-            names = ", ".join(each.filename for each in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+            names = listed((each.filename for each in found), _SHOWN, str)
             what = f"the ZIP archive holds {len(found)} files{names and f' ({names})'}: extract the one you want"
             raise ConnectorError(f"{name}: {what}", "several")
         if found[0].flag_bits & 1:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.cells import listed
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_class_weight, check_number
@@ -115,8 +116,8 @@ class Costs:
             if named.isdisjoint(classes):
                 logger.warning(
                     "none of the labels so far (%s) has a cost; `cost` has costs of %s. Each error costs 1",
-                    ", ".join(map(repr, classes[:_SHOWN])),
-                    ", ".join(map(repr, [*named][:_SHOWN])),
+                    listed(classes, _SHOWN),
+                    listed(named, _SHOWN),
                 )
 
     def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, learn: bool = True) -> tuple[Ints, Floats]:

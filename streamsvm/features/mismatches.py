@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from connectors.columns.cells import shown
+from connectors.columns.cells import listed, shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
 from streamsvm.features.string_features import StringFeatures
@@ -104,8 +104,8 @@ def compare(
     if not n_common:
         form = str if {*map(str, new)}.isdisjoint(map(str, missing)) else repr  # 1 and '1'
         raise FeatureMismatchError(
-            f"the model has learned none of the {len(given)} given features ({_listed(new, form)}), but "
-            f"{_listed(missing, form)}: rename the features, or use another model",
+            f"the model has learned none of the {len(given)} given features ({listed(new, _SHOWN, form)}), but "
+            f"{listed(missing, _SHOWN, form)}: rename the features, or use another model",
             missing,
             new,
         )
@@ -113,7 +113,9 @@ def compare(
     if not are_few and not (table and (missing or (new and not open_ended))):
         return logging.INFO, ""
     verb = "is" if n_common == 1 else "are"
-    parts = [f"{word} are {_listed(names)}" for word, names in (("missing", missing), ("new", new)) if names]
+    parts = [
+        f"{word} are {listed(names, _SHOWN, str)}" for word, names in (("missing", missing), ("new", new)) if names
+    ]
     text = f"{n_common} of the {len(known)} features that the model has learned {verb} given: {'; '.join(parts)}"
     return logging.WARNING if are_few or (missing and new) else logging.INFO, text
 
@@ -242,7 +244,7 @@ class Mismatches:
             if not self._unknown_notice and self._n_unknown >= _MOST_UNKNOWN:
                 self._unknown_notice = (
                     f"{self._n_unknown} events in a row have no feature that the model has learned, but "
-                    f"{_listed(list(names))}: predictions use only the class frequencies"
+                    f"{listed(names, _SHOWN, str)}: predictions use only the class frequencies"
                 )
                 self._log.warning("%s", self._unknown_notice)
 
@@ -291,8 +293,3 @@ class Mismatches:
     def _say(self, name: Hashable, what: str, **details: str) -> None:
         self._other_kinds[name] = Notice.of(f"feature {{name!r}} {what}", name, **details)
         self._issued.say(self._other_kinds[name])
-
-
-def _listed(names: Sequence[Any], form: Callable[[Any], str] = str) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(map(form, names[:_SHOWN])) + more

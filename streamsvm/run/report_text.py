@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from connectors.columns import cells
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, listed, shown
 from streamsvm.run.alarm_texts import following_drop, line
@@ -310,12 +311,8 @@ def _knowledge(report: Report) -> list[str]:
     if insight.autocorrelation is not None:
         lines.append(_autocorrelation(insight.autocorrelation))
     if insight.relevance:
-        first = [
-            f"{shown(feature(name))} {value:.2g}" for name, value in list(insight.relevance.items())[:_MOST_FEATURES]
-        ]
-        left_out = len(insight.relevance) - len(first)
-        more = f", and {left_out:,} more" if left_out > 0 else ""
-        lines.append(f"most relevant features: {', '.join(first)}{more}")
+        shares = (f"{shown(feature(name))} {value:.2g}" for name, value in insight.relevance.items())
+        lines.append(f"most relevant features: {cells.listed(shares, _MOST_FEATURES, str)}")
     since, changes = report.changes()
     if changes:
         lines.append(f"changes since event {since:,}:")
