@@ -264,15 +264,6 @@ class RunMonitor:
         """Return the state as a JSON header and arrays."""
         return nested({"features": self.features.state()}, {"alarms": self.alarms, "counts": dict(self.counts)})
 
-    @classmethod
-    def of_state(cls, state: State) -> RunMonitor:
-        """Return a monitor with the result of `state`, to look at."""
-        from streamsvm.run.config import RunConfig
-
-        monitor = cls(RunConfig())
-        monitor.restore(state)
-        return monitor
-
     def restore(self, state: State) -> None:
         """Restore the result of `state`."""
         header, _ = state

@@ -19,6 +19,7 @@ import orjson
 from connectors.errors import UnreachableError
 from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
+from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
 from streamsvm.run.history import History, Refits
 from streamsvm.run.learners import as_learner
@@ -130,7 +131,9 @@ class CheckpointView(DashboardState):
         metrics, history = Metrics(), History()
         metrics.restore(snapshot.states["metrics"])
         history.restore(snapshot.states["history"])
-        monitor = RunMonitor.of_state(snapshot.states["monitor"]) if "monitor" in snapshot.states else None
+        monitor = RunMonitor(RunConfig()) if "monitor" in snapshot.states else None
+        if monitor is not None:
+            monitor.restore(snapshot.states["monitor"])
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
         identity = snapshot.identity
