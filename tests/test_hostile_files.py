@@ -168,6 +168,7 @@ HEADERS: dict[str, dict[str, Any]] = {  # of a polytope machine
     "many names": {"names": list(range(65_000))},
     "names are null": {"names": None},
     "negative refused": {"n_refused": -1},
+    "watched name without texts": {"watched": [["a", 0, 3]]},
     "no parameters": {"params": {}},
     "parameter of another name": {"params": {"faces": 2}},
     "huge parameter": {"params": {"n_faces": 10**400}},

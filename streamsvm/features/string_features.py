@@ -66,7 +66,7 @@ class Recurrence:
 
     def check(self, n: int) -> None:
         """Raise an error for a state that a name with n columns cannot reach."""
-        if not (0 <= self.before <= n and 0 <= self.seen < LAST and len(self.again) < AGAIN):
+        if not (0 <= self.before <= n and n > 0 and 0 <= self.seen < LAST and len(self.again) < AGAIN):
             raise ValueError(f"no stream leads to these counts of the strings of a name with {n} columns: {self}")
 
 
