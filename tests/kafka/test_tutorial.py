@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.kafka.conftest import starter
-
-TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+from tests.test_docs import DOCS, blocks, run
 
 
 @pytest.mark.parametrize(
@@ -22,21 +17,14 @@ TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
         ("per-key.md", ["payments", "answers", "letters"]),
     ],
 )
-def test_it_ends_as_it_says(page, topics, broker, tmp_path):
+def test_it_ends_as_it_says(page, topics, broker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     starter.make_topics(broker, *topics)
-    fences = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    text = (TUTORIALS / page).read_text(encoding="utf-8")
-    printed = ""
-    for kind, title, code in fences.findall(text):
+    path, printed = DOCS / "tutorials" / page, ""
+    for kind, title, code in blocks(path):
         code = code.replace("localhost:9092", broker)
         if kind == "python":
-            (tmp_path / title).write_text(code, encoding="utf-8")
+            Path(title).write_text(code, encoding="utf-8")
         elif kind == "sh" and not title:  # a separate terminal starts the broker, which is running
-            command = ["bash", "-euo", "pipefail", "-c", code]
-            done = subprocess.run(
-                command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            printed = done.stdout
-    assert printed.strip() in text
+            printed = run(code)
+    assert printed.strip() in path.read_text(encoding="utf-8")

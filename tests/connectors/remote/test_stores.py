@@ -246,7 +246,7 @@ def test_results_that_cannot_be_uploaded_are_kept(memory, monkeypatch):
 @pytest.mark.usefixtures("unsynced")
 def test_a_killed_run_continues_in_s3(s3, endpoint, tmp_path):
     s3.put_file(str(write_stream(tmp_path / "in.csv", 1000)), "data/in.csv")
-    arguments = ["run", "s3://data/in.csv?batch_size=50", "--label", "y", "--quiet", "--out"]
+    arguments = ["run", "s3://data/in.csv?batch_size=50", "--label", "y", "--model", "cpm", "--quiet", "--out"]
     kept = ["--checkpoint", "check", "--checkpoint-every", "200"]
     ran_here(*arguments, "s3://data/whole.parquet", cwd=tmp_path, check=True)
     names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
