@@ -49,7 +49,7 @@ def read_event(value: bytes | None) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if type(event) is not dict:
-        raise ValueError(f"not a JSON object: {shown_bytes(value)}")
+        raise ValueError(f"not a JSON object: {shown(text_of(value))}")
     return event
 
 
@@ -96,12 +96,6 @@ def source_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
 def text_of(value: bytes | None) -> str | None:
     """Decode bytes as UTF-8, with escapes for invalid ones."""
     return None if value is None else value.decode("utf-8", "backslashreplace")
-
-
-def shown_bytes(value: bytes | None) -> str:
-    """Return bytes as a short text for messages."""
-    text = repr(text_of(value))
-    return text if len(text) <= 60 else text[:60] + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +150,7 @@ class Stream:
             return key
         name = key_bytes(self.field, own)
         if name != key:
-            raise ValueError(f"its key in Kafka is {shown_bytes(key)}, its {self.field!r} is {shown_bytes(name)}")
+            raise ValueError(f"its key in Kafka is {shown(text_of(key))}, its {self.field!r} is {shown(text_of(name))}")
         return name
 
     def key_of(self, value: bytes) -> bytes:

@@ -59,13 +59,6 @@ def test_a_column_in_one_other_format_is_read_as_numbers_and_reported_once(tmp_p
     assert named in said
 
 
-def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
-    found, _ = column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";")
-    assert found == ["1,234", "2,500"] * 8
-    assert "--set decimal=," in caplog.text
-    assert "--set thousands=," in caplog.text
-
-
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     url = table(tmp_path / f"a.{suffix}", a=["1.234", "52.500", "0.100"] * 8, y=["u", "d"] * 12)
@@ -322,6 +315,7 @@ def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, cap
         (["$5", "€6.50", "$1"], ["$5", "€6.50", "different units"]),
         (["5.1 %", "0.051", "7 %"], ["5.1 %", "0.051", "different units"]),
         (["1.5", "2,5", "3.25"], ["2,5"]),
+        (["1,234", "2,500"], ["1,234", "--set decimal=,", "--set thousands=,", "two meanings"]),
     ],
 )
 def test_numbers_in_several_formats_are_reported_and_not_guessed(tmp_path, caplog, cells, examples):
