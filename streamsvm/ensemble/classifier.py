@@ -12,7 +12,7 @@ from streamsvm.budgeted.inspection import nearest_vectors
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
-from streamsvm.ensemble.composition import Composition, delegating
+from streamsvm.ensemble.composition import PARAMETERS, Composition, delegating
 from streamsvm.ensemble.members import check_members
 from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.locks import Lock, locked
@@ -169,7 +169,9 @@ class StreamSVMClassifier(Ensemble):
         if refit is None and cost is None and class_weight is None and abstain is None:
             self._reset()
         else:
-            learner = type(self)(**self._get_params() | dict.fromkeys(("refit", "cost", "class_weight", "abstain")))
+            # A subclass may have other parameters, which are not assigned yet.
+            names = {"effort", *StreamSVMClassifier.__init__.__kwdefaults__}.difference(PARAMETERS)
+            learner = StreamSVMClassifier(**{name: getattr(self, name) for name in names})
             self._hold(Composition.around(learner, refit, (cost, class_weight, abstain)))
 
     def _hold(self, parts: Composition) -> None:
@@ -258,8 +260,8 @@ class StreamSVMClassifier(Ensemble):
                 raise ArchiveError("a classifier with `refit` or costs, whose parts are missing")
             return self
         parts = Composition(from_state(*part_of((header, arrays), "parts")))
-        if type(parts.learner) is not cls or parts.learner.is_composed:
-            raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a {cls.__name__}")
+        if type(parts.learner) is not StreamSVMClassifier or parts.learner.is_composed:
+            raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}")
         self = object.__new__(cls)
         self.__dict__.update(parts.params())
         self._hold(parts)

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.models.saved import public
 
+# Parameters of a classifier that has parts.
+PARAMETERS = ("refit", "cost", "class_weight", "abstain")
 # Methods and properties by the part that implements them, used only by classifiers with parts.
 _BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_train")
 _BY_VOTE = (
@@ -65,7 +67,7 @@ class Composition:
         """
         found: dict[str, Any] = dict(self.learner._get_params())
         if self.decider is not None:
-            found |= {name: getattr(self.decider, name) for name in ("cost", "class_weight", "abstain")}
+            found |= {name: getattr(self.decider, name) for name in PARAMETERS[1:]}
         if self.refitter is not None:
             plain = type(self.refitter)(self.refitter.learner)._get_params()
             own = {name: value for name, value in self.refitter._get_params().items() if name != "learner"}

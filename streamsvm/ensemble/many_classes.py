@@ -13,10 +13,11 @@ from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
 from streamsvm.ensemble.combined_vote import POOLED
-from streamsvm.ensemble.delayed_votes import answer_in
+from streamsvm.ensemble.delayed_votes import REPEATED, answer_in
 from streamsvm.ensemble.label_baselines import context, likely_at, n_others, season_label
 from streamsvm.ensemble.notes import LAGS
 from streamsvm.ensemble.repeats import LABELS
+from streamsvm.online.batch import late_at
 
 
 @inlined
@@ -59,8 +60,16 @@ def name_class(state, c):
         labels.n_named += 1
 
 
+@inlined
+def name_repeats(state, found):
+    """Add the labels of equal rows to the named classes."""
+    for i in range(LABELS):
+        if 0 <= answer_in(found, i) < state.n_classes:
+            name_class(state, answer_in(found, i))
+
+
 @kernel
-def name_classes(state, block, k):
+def name_classes(state, block, batch, k):
     """Choose the named classes for row k of the block.
 
     The unrestricted vote on all classes remains in `proba`.
@@ -85,9 +94,9 @@ def name_classes(state, block, k):
         for c in range(n):
             if terms[uint(c)] >= least:
                 name_class(state, c)
-    for i in range(LABELS):
-        if 0 <= answer_in(state.repeats.found, i) < n:
-            name_class(state, answer_in(state.repeats.found, i))
+    late = late_at(batch, block.first + k)
+    name_repeats(state, state.repeats.found)
+    name_repeats(state, batch.memories[late, REPEATED] if block.rows[k].late > 0 else 0)
     if state.uses_autocorrelation:
         for c in (labels.recent[0], season_label(labels, labels.n_learned, labels.waiting)):
             if c >= 0:

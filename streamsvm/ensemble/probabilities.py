@@ -18,14 +18,14 @@ from streamsvm.online.calibration import allow_for_noise
 
 
 @kernel
-def find_proba(state, block, k):
+def find_proba(state, block, batch, k):
     """Compute the probabilities of all classes from the scores of row k of the block."""
     n, proba = state.n_classes, state.proba
     if n == 0:
         return
     state.repeats.found = find_labels(state.repeats, block.rows[k].key)
     if n > FEW:
-        name_classes(state, block, k)
+        name_classes(state, block, batch, k)
         vote_on_named(state, block, k)
         proba = state.votes
     else:

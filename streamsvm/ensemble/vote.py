@@ -239,7 +239,7 @@ def vote_on(state, block, batch, k, cached):
         labels = state.autocorrelation
         labels.weight = lift_weight(state, batch, row, late)
         labels.waiting = n_waiting(labels) if late >= 0 and row.label < 0 else 0
-        find_proba(state, block, k)
+        find_proba(state, block, batch, k)
     if late >= 0 and row.label < 0:
         remember_votes(state, batch.memories[late])
     elif late < 0 and state.uses_autocorrelation and batch.notes > 0:
@@ -267,7 +267,7 @@ def vote_on_rows(address, block_address, request_address):
         if label >= 0:
             if state.autocorrelation.weight < 1.0:  # learning must not depend on the number of earlier predictions
                 state.autocorrelation.weight = 1.0
-                find_proba(state, block, k)
+                find_proba(state, block, batch, k)
             count(state, block, batch, label, k)
 
 

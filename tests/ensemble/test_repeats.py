@@ -195,3 +195,20 @@ def test_late_labels_of_equal_rows_are_used():
         if i >= 100:
             model.learn_one(i - 100, int(y[i - 100]))
     assert np.mean(right[3_000:]) > 0.97
+
+
+def test_late_labels_of_equal_rows_are_counted_by_class_with_many_classes():
+    """The labels known at the prediction are voted on by name when its label arrives."""
+    rng, n = np.random.default_rng(0), 2_400
+    x, y = rng.integers(0, 50, n).tolist(), rng.integers(0, 80, n).tolist()
+    model, counted, unnamed = DelayedClassifier(StreamSVMClassifier(effort="low")), 0, 0
+    for i in range(n):
+        model.predict_one({"a": f"row {x[i]}"}, key=i)
+        if i >= 100:
+            model.learn_one(i - 100, y[i - 100])
+            state = model.model._state
+            found = state.repeats.places[: state.repeats.n_found]
+            counted += state.autocorrelation.n_named > 0 and len(found)
+            unnamed += state.autocorrelation.n_named > 0 and np.sum(found >= state.autocorrelation.n_named)
+    assert counted > 1_000
+    assert unnamed == 0

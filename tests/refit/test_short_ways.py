@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import sys
 
 import pytest
@@ -37,6 +39,21 @@ def test_clones_begin_to_have_refits_and_cease_to():
     refitted = plain.clone({"refit": "newton"})
     assert (refitted.refit, refitted.budget, refitted.refits) == ("newton", 20, [])
     assert refitted.clone({"refit": None}).refit_totals() is None
+
+
+class Leveled(StreamSVMClassifier):
+    def __init__(self, level=1, solver="newton"):
+        super().__init__("low", refit=solver, class_weight={True: 2.0})
+        self.level, self.solver = level, solver
+
+
+def test_subclasses_with_their_own_parameters_have_refits():
+    model = Leveled(level=3)
+    model.learn_many([{"a": float(i % 2)} for i in range(600)], [i % 2 == 1 for i in range(600)])
+    assert len(model.refits) == 1
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert (twin.level, twin.predict_one({"a": 1.0}), len(twin.refits)) == (3, True, 1)
+    assert model.clone({"level": 4}).level == 4
 
 
 def test_an_archive_may_not_have_refits_around_refits(tmp_path):
