@@ -170,7 +170,7 @@ class StreamSVMClassifier(Ensemble):
             self._reset()
         else:
             # A subclass may have other parameters, which are not assigned yet.
-            names = {"effort", *StreamSVMClassifier.__init__.__kwdefaults__}.difference(PARAMETERS)
+            names = {"effort", *(StreamSVMClassifier.__init__.__kwdefaults__ or ())}.difference(PARAMETERS)
             learner = StreamSVMClassifier(**{name: getattr(self, name) for name in names})
             self._hold(Composition.around(learner, refit, (cost, class_weight, abstain)))
 
