@@ -261,7 +261,8 @@ class Mismatches:
         self._n_of_other_kind[name] = self._n_of_other_kind.get(name, 0) + n
         if self._n_of_other_kind[name] >= _MOST_OF_OTHER_KIND:
             if is_text:
-                learned, given, remedy = "numbers", "texts", "convert each x to a number, such as float(x)"
+                learned, given = "numbers", "texts"
+                remedy = "convert each x to a number, such as float(x) (which needs a decimal point and no unit)"
             else:
                 given, learned = "numbers", f"texts such as {shown(next(iter(strings[name]), ''))}"
                 ways = {"str(x)": str(value), "str(int(x))": f"{value:.0f}"}

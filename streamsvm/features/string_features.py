@@ -32,8 +32,8 @@ FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 IDENTIFIERS, TIMES = "identifiers", "times"
 _QUOTED = (
     "feature {name!r} contains numbers as texts, and each text is a category: convert each text x to a number, such as "
-    "float(x), or use --types {option}:number. For codes, confirm with categories=({name!r},) (--types "
-    "{option}:category)"
+    "float(x) (which needs a decimal point and no unit), or use --types {option}:number. For codes, confirm with "
+    "categories=({name!r},) (--types {option}:category)"
 )
 _MIXED = (
     "feature {name!r} has numbers and texts such as {text}; each text becomes a category: use None for missing values "
@@ -42,6 +42,12 @@ _MIXED = (
 _TWINS = (
     "feature {name!r} has the texts {first} and {second}, which are two categories but differ only in spelling: use "
     "one spelling if they are the same, or --types {option}:category (in Python categories=({name!r},))"
+)
+# Number of strings of a declared category at which its memory is reported.
+MANY = 16_384
+_MANY = (
+    "feature {name!r} is in `categories` and has {n} or more different texts, which take memory for each class: leave "
+    "it out if it identifies events (--types {option}:ignore), or limit the memory with `max_features`"
 )
 _NUMBERS = "feature {name!r} is in `categories`, but its numbers stay numbers: pass them as texts, such as str(x)"
 
@@ -128,6 +134,8 @@ class StringFeatures:
         n = len(self._columns.strings[name])
         if name not in self._categories and (n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)):
             self.watched[name] = Recurrence(n - 1)
+        elif n == MANY and name in self._categories:
+            self._issued.say(*self._many(name))
 
     def keep(self, names: Iterable[Hashable]) -> None:
         """Treat strings under these names as categories from now on."""
@@ -178,7 +186,7 @@ class StringFeatures:
         found = [*map(self._why_left_out, self.left_out)]
         found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
         for name in self._columns.strings:
-            found += self._twins(name)
+            found += self._twins(name) + self._many(name)
         numeric = (name for name in self._columns.numbers if name in self._categories)
         return found + self._mixed(dict.fromkeys((*self._columns.strings, *numeric)))
 
@@ -218,6 +226,12 @@ class StringFeatures:
             return []
         first, second = map(shown, twins)
         return [Notice.of(_TWINS, name, first=first, second=second, option=shlex.quote(str(name)))]
+
+    def _many(self, name: Hashable) -> list[Notice]:
+        """Return a notice if a declared category has very many strings."""
+        if name not in self._categories or len(self._columns.strings[name]) < MANY:
+            return []
+        return [Notice.of(_MANY, name, n=f"{MANY:,}", option=shlex.quote(str(name)))]
 
     def _mixed(self, names: Iterable[Hashable]) -> list[Notice]:
         strings, numbers = self._columns.strings, self._columns.numbers

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.features import string_features
 from streamsvm.features.space import FeatureSpace
 from tests.choices import each_choice
 
@@ -117,7 +118,18 @@ def test_texts_that_are_numbers_are_reported_once(caplog):
     space = texts(400, a=lambda i: f"{i % 170 / 10}", c=lambda i: f"{i % 50},5", z=lambda i: f"v{i % 50}")
     assert [notice.split("'")[1] for notice in space.notices()] == ["a", "c"]
     assert len(caplog.records) == 2
-    assert "float(x)" in caplog.text
+    assert "float(x) (which needs a decimal point" in caplog.text
+
+
+def test_declared_categories_with_very_many_texts_are_reported_once(caplog, monkeypatch):
+    monkeypatch.setattr(string_features, "MANY", 50)
+    space = FeatureSpace(max_features=200, categories=("user id",))
+    for i in range(100):
+        space.encode_event({"user id": f"u{i}", "city": f"c{i % 60}"}, learn=True)
+        assert len(caplog.records) == (i >= 49)
+    (notice,) = space.notices()
+    assert "'user id'" in notice
+    assert "--types 'user id':ignore" in notice
 
 
 @pytest.mark.parametrize("form", ["{},35", "{},234.5", "{}.234,5", "{}\u202f234", "${}.25", "-{}.5 %", "{},105"])
