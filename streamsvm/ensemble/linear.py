@@ -1,11 +1,30 @@
-"""Linear member: logistic regression with several step sizes, one head for each.
+"""Linear member: logistic regression, with heads of two kinds.
+
+The first head is a *filter*, an extended Kalman filter whose weights are a random walk. It has the covariance matrix P
+of the weights, shared by the classes. An event with scaled values x, probabilities p and label y changes
+
+    P <- P - h g g' / d + r I,    w_c <- w_c + g (1[c = y] - p_c) / d,    g = Px,    d = 1 + h x'g,
+
+with h the curvature of the log loss, the mean of p_c (1 - p_c) over p, and r the variance of a step of the walk. The
+steps follow from the data, so few events suffice. The time is quadratic in the columns. With more than MOST_FILTERED
+columns, the head is one of the other kind.
+
+The other heads make stochastic gradient steps, each with its own step size.
 
 The largest step size follows recent labels, which is of little use if most labels are late. The last head then becomes
 the average of the weights V of the previous head, p V + q U, and stores U. A step D of V changes U by -D p / q, which
 leaves the average unchanged. It therefore costs only the pairs of the event.
+
+Notes
+-----
+Extended Kalman filters are online natural gradient steps: Y. Ollivier, "Online natural gradient as a Kalman filter",
+Electronic Journal of Statistics 12, 2018. Random walk of the weights: W. Penny and S. Roberts, "Dynamic logistic
+regression", IJCNN 1999.
 """
 
 from __future__ import annotations
+
+import math
 
 from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
@@ -18,6 +37,8 @@ from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
+# The filter: maximum number of columns, initial variance of a weight, variance of a step, and least curvature.
+MOST_FILTERED, PRIOR, WALK, LEAST_CURVATURE = 64, 1.0, 1e-6, 0.05
 # Number of events in an average, and rate of the decayed share of labels that are late.
 AVERAGED, LATE_RATE = 1000.0, 0.002
 # If q falls below this value, U takes over the whole average.
@@ -49,6 +70,16 @@ LINEAR = Schema(
         ),
         "mean_v": Number("p of the average", saved=True, bounds=(0.0, 1.0)),
         "mean_u": Number("q of the average", start=1.0, saved=True, bounds=(LEAST_SHARE_OF_U / 2.0, 1.0)),
+        "n_filtered": Number(
+            "number of weight rows that the filter uses", i64, saved=True, bounds=(0.0, MOST_FILTERED + 1)
+        ),
+        "covariance": Array(
+            ("filtered", "filtered"),
+            "covariance of the weights of the filter, empty with too many columns",
+            saved=True,
+            bounds=(-2.0 * PRIOR, 2.0 * PRIOR),
+        ),
+        "gains": Array(("filtered",), "covariance times the values of the event"),
         "rates": Array(("heads",), "step sizes of the heads"),
         "scores": Array(("heads*classes",), "scores of the current event"),
         "update": Array(("heads*classes",), "what a step adds to the weights per unit of a value"),
@@ -68,18 +99,20 @@ def step(state, pairs, slots, label, weight):
     rows, values, m = pairs
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
-    capacity, n_heads = scores.size // rates.size, n_stepping(state)
+    capacity, n_heads, n_filters = scores.size // rates.size, n_stepping(state), min(state.gains.size, 1)
     for h in range(n_heads):
         at = h * capacity
         total = fast_softmax_terms(scores, at, n, 1.0, update, at)
+        if h < n_filters:
+            filter_step(state, pairs, label, weight, total)
         # Limits the step size to 1 for events with large weights.
         change = min(weight, 1.0 / rates[h]) * rates[h]
-        if n > FEW:
+        if n > FEW and h >= n_filters:
             step_likely(state, h, h, (rows, values, m), label, change, total)
             if h + 1 == n_heads and n_heads < rates.size:
                 share = -change * state.mean_v / state.mean_u
                 step_likely(state, h, n_heads, (rows, values, m), label, share, total)
-        else:
+        elif n <= FEW:
             scale_terms(update, at, n, -change / total)
             update[at + label] += change
     if n <= FEW:
@@ -87,7 +120,7 @@ def step(state, pairs, slots, label, weight):
             at = n_heads * capacity
             for c in range(at, at + n):
                 update[c] = -update[c - capacity] * state.mean_v / state.mean_u
-        add_faces(state.weights, 0, scores.size, rows, values, m, update)
+        add_faces(state.weights, n_filters * capacity, scores.size, rows, values, m, update)
         for slot in slots:
             for f in range(scores.size):
                 state.code_weights[uint(slot), uint(f)] += update[uint(f)]
@@ -95,18 +128,51 @@ def step(state, pairs, slots, label, weight):
 
 @kernel
 def step_likely(state, h, to, pairs, label, change, total):
-    """Make the step of head h with many classes, in the weights of head `to`.
+    """Make the step of head h in the weights of head `to`.
 
-    Only the label and classes with at least LEAST_SHARE of the probability change.
+    With many classes, only the label and classes with at least LEAST_SHARE of the probability change.
     """
     update, weights, capacity = state.update, state.weights, state.scores.size // state.rates.size
     rows, values, m = pairs
-    least, at, at_to = LEAST_SHARE * total, h * capacity, to * capacity
+    least, at, at_to = (LEAST_SHARE * total if state.n_classes > FEW else 0.0), h * capacity, to * capacity
     for c in range(state.n_classes):
         if c == label or update[uint(at + c)] >= least:
             add = change * ((1.0 if c == label else 0.0) - update[uint(at + c)] / total)
             for i in range(m):
                 weights[uint(rows[uint(i)]), uint(at_to + c)] += values[uint(i)] * add
+
+
+# The filter ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def filter_step(state, pairs, label, weight, total):
+    """Make the step of the filter, whose softmax terms are in `update` and add up to `total`."""
+    n, covariance, gains, terms = state.n_classes, state.covariance, state.gains, state.update
+    rows, values, m = pairs
+    state.n_filtered = max(state.n_filtered, rows[uint(m - 1)] + 1)
+    n_rows, curvature, spread = state.n_filtered, LEAST_CURVATURE, 0.0
+    for c in range(n):
+        share = terms[uint(c)] / total
+        curvature += share * share * (1.0 - share)
+    for j in range(n_rows):
+        gains[uint(j)] = 0.0
+    for i in range(m):
+        row, value = uint(rows[uint(i)]), values[uint(i)]
+        for j in range(n_rows):
+            gains[uint(j)] += value * covariance[row, uint(j)]
+    for i in range(m):
+        spread += values[uint(i)] * gains[uint(rows[uint(i)])]
+    change = weight / (1.0 + weight * curvature * spread)
+    root = math.sqrt(change * curvature)
+    for j in range(n_rows):
+        gains[uint(j)] *= root
+    for i in range(n_rows):
+        for j in range(n_rows):
+            covariance[uint(i), uint(j)] -= gains[uint(i)] * gains[uint(j)]
+        if covariance[uint(i), uint(i)] < PRIOR:
+            covariance[uint(i), uint(i)] += WALK
+    step_likely(state, 0, 0, (state.rows.all_rows, gains, n_rows), label, change / root, total)
 
 
 # The average --------------------------------------------------------------------------------------------------------

@@ -17,15 +17,17 @@ from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
 from streamsvm.ensemble import codes, linear, trees
 from streamsvm.features.scaler import UNLIMITED
+from streamsvm.models import ArchiveError
 from streamsvm.online import base
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterTypeError, check_choice
 from streamsvm.polytope import kernels as polytope
 from streamsvm.polytope.classifier import CPMClassifier
 
-# Loss and step size of each head of a kernel member, and step sizes of the heads of the linear member.
+# Loss and step size of each head of a kernel member, and step sizes of the heads of the linear member. The first one is
+# for rows with too many columns for the filter.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
-LINEAR_RATES = (0.003, 0.03, 0.3)
+LINEAR_RATES = (0.01, 0.003, 0.03, 0.3)
 # Size of the large members, in budgets.
 LARGE = 5
 # Maximum number of columns of kernel members. Their memory and time are proportional to it.
@@ -117,15 +119,23 @@ class _PolytopeMember(CPMClassifier, _Learner):
 
 class _LinearMember(Member):
     entries = (linear.ENTRY_POINTS["run_member"],)
-    head_names, inverse_temperature = [f"log {rate:g}" for rate in LINEAR_RATES], [1.0] * len(LINEAR_RATES)
+    head_names = ("filter", *(f"log {rate:g}" for rate in LINEAR_RATES[1:]))
+    inverse_temperature = (1.0,) * len(LINEAR_RATES)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         has_codes = room >= codes.FIRST_EVENTS and n_classes <= codes.MOST_CLASSES
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
         sizes["slots"] = codes.SLOTS if has_codes else 0
+        sizes["filtered"] = n_columns + 1 if n_columns <= linear.MOST_FILTERED else 0
         state = State(linear.LINEAR, sizes, parts={"rows": rows})
         state.rates[:] = LINEAR_RATES
+        np.fill_diagonal(state.covariance, linear.PRIOR)
         return state
+
+    def check_restored(self, state: State) -> None:
+        covariance = state.covariance
+        if not np.array_equal(covariance, covariance.T) or np.any(np.linalg.eigvalsh(covariance) < -1e-9):
+            raise ArchiveError("the covariance of the linear member is not symmetric and positive definite")
 
 
 class _TreeMember(Member):
