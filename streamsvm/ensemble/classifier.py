@@ -83,16 +83,17 @@ class StreamSVMClassifier(Ensemble):
     >>> from streamsvm import StreamSVMClassifier
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.63%
+    Accuracy: 90.71%
 
     Notes
     -----
     **Members.** Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised or ranked values,
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
-    text. With at most 16 classes, it also treats columns with 3 to about 500 different integers as categories. Boosted
-    trees are fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use the
-    first 128 columns and at most 64 classes. `effort="low"` uses no boosted trees. Polytopes (see `CPMClassifier`) are
-    optional. Each member has one or more heads, which differ in loss and step size.
+    text. With at most 64 columns, its first head is an extended Kalman filter, which needs few events. With at most 16
+    classes, the member also treats columns with 3 to about 500 different integers as categories. Boosted trees are
+    fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use the first 128
+    columns and at most 64 classes. `effort="low"` uses no boosted trees. Polytopes (see `CPMClassifier`) are optional.
+    Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log

@@ -70,12 +70,10 @@ LINEAR = Schema(
         ),
         "mean_v": Number("p of the average", saved=True, bounds=(0.0, 1.0)),
         "mean_u": Number("q of the average", start=1.0, saved=True, bounds=(LEAST_SHARE_OF_U / 2.0, 1.0)),
-        "n_filtered": Number(
-            "number of weight rows that the filter uses", i64, saved=True, bounds=(0.0, MOST_FILTERED + 1)
-        ),
+        "n_filtered": Number("number of weight rows with values so far", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "covariance": Array(
             ("filtered", "filtered"),
-            "covariance of the weights of the filter, empty with too many columns",
+            "covariance of the weights of the filter",
             saved=True,
             bounds=(-2.0 * PRIOR, 2.0 * PRIOR),
         ),
@@ -99,7 +97,7 @@ def step(state, pairs, slots, label, weight):
     rows, values, m = pairs
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
-    capacity, n_heads, n_filters = scores.size // rates.size, n_stepping(state), min(state.gains.size, 1)
+    capacity, n_heads, n_filters = scores.size // rates.size, n_stepping(state), n_filtering(state, pairs)
     for h in range(n_heads):
         at = h * capacity
         total = fast_softmax_terms(scores, at, n, 1.0, update, at)
@@ -146,17 +144,34 @@ def step_likely(state, h, to, pairs, label, change, total):
 
 
 @inlined
+def n_filtering(state, pairs):
+    """Return 1 while all values so far belong to MOST_FILTERED columns, else 0.
+
+    Values of 0 do not count, so dense and sparse rows give equal bits.
+    """
+    rows, values, m = pairs
+    while m > 1 and values[uint(m - 1)] == 0.0:
+        m -= 1
+    state.n_filtered = max(state.n_filtered, rows[uint(m - 1)] + 1)
+    return 1 if state.n_filtered <= state.gains.size else 0
+
+
+@inlined
 def filter_step(state, pairs, label, weight, total):
-    """Make the step of the filter, whose softmax terms are in `update` and add up to `total`."""
+    """Make the step of the filter.
+
+    The softmax terms are in `update` and add up to `total`.
+    """
     n, covariance, gains, terms = state.n_classes, state.covariance, state.gains, state.update
     rows, values, m = pairs
-    state.n_filtered = max(state.n_filtered, rows[uint(m - 1)] + 1)
     n_rows, curvature, spread = state.n_filtered, LEAST_CURVATURE, 0.0
     for c in range(n):
         share = terms[uint(c)] / total
         curvature += share * share * (1.0 - share)
     for j in range(n_rows):
         gains[uint(j)] = 0.0
+    while rows[uint(m - 1)] >= n_rows:  # values of 0
+        m -= 1
     for i in range(m):
         row, value = uint(rows[uint(i)]), values[uint(i)]
         for j in range(n_rows):

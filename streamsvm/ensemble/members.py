@@ -126,7 +126,7 @@ class _LinearMember(Member):
         has_codes = room >= codes.FIRST_EVENTS and n_classes <= codes.MOST_CLASSES
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
         sizes["slots"] = codes.SLOTS if has_codes else 0
-        sizes["filtered"] = n_columns + 1 if n_columns <= linear.MOST_FILTERED else 0
+        sizes["filtered"] = min(n_columns, linear.MOST_FILTERED) + 1
         state = State(linear.LINEAR, sizes, parts={"rows": rows})
         state.rates[:] = LINEAR_RATES
         np.fill_diagonal(state.covariance, linear.PRIOR)

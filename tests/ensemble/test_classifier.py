@@ -419,6 +419,7 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
         ("rows.count", 0, -1.0, "rows.count"),
         ("1.coefs", (0, 1, 0), 3e38, "coefs"),
         ("3.classes.scale", 0, 0.0, "class fields"),
+        ("4.covariance", (0, 1), 0.9, "covariance"),
         ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
         ("autocorrelation.recent", 0, 10**9, "other classes"),
         ("autocorrelation.season", (), 10**6, "autocorrelation.season"),
