@@ -206,7 +206,7 @@ class Ensemble(base.OnlineClassifier):
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning computes the vote first. This is not a prediction that label autocorrelation notes.
         n = self._n_classes_view[()]
-        return self._proba[:n] if self._event(self._rows, b"", code, 1.0) == 0 else None
+        return self._proba[:n] if self._event(self._rows.address, b"", code, 1.0) == 0 else None
 
     def _run_batch(self, batch: State) -> None:
         kernels.ENTRY_POINTS["run_rows"](self._state, batch)

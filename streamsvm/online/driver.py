@@ -72,13 +72,13 @@ def unpack(rows, packed):
 
 
 @jit_holding_gil
-def event(rows, packed, label, weight):
+def event(address, packed, label, weight):
     """Predict a single event, or learn it if `label` is a class.
 
     Parameters
     ----------
-    rows
-        Memory of rows, with the addresses of the learner.
+    address
+        Address of the memory of rows, which Python passes faster than the memory. The caller keeps the memory alive.
     packed
         Packed values, or none if they have already been written.
     label
@@ -93,6 +93,7 @@ def event(rows, packed, label, weight):
         has changed: -2 - i if value i cannot be used, and -2 if `unpack` copied no values. Probabilities are in
         `proba`, after learning only if there is a callback.
     """
+    rows = rows_at(address)
     n = unpack(rows, packed)
     if n == NOT_TAKEN:
         return -2
@@ -101,16 +102,14 @@ def event(rows, packed, label, weight):
     rows.needs_proba = int(label < PREDICT or rows.calls_back > 0)
     shared = n >= 0
     columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
-    call_pointer(
-        rows.drive, (address_of(rows), element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared))
-    )
+    call_pointer(rows.drive, (address, element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared)))
     return rows.best if label < 0 or rows.best < -1 else 0
 
 
 @jit_holding_gil
-def event_proba(rows, packed):
+def event_proba(address, packed):
     """Return the class probabilities of an event, or none if it cannot be used."""
-    known = event(rows, packed, PROBA, 1.0) >= 0
+    rows, known = rows_at(address), event(address, packed, PROBA, 1.0) >= 0
     return shares_of(rows.proba, rows.n_shares if known else 0)
 
 
@@ -141,7 +140,7 @@ _SCALER = StateType(SCALER.name)
 
 ENTRY_POINTS = {
     "drive": EntryPoint(drive, (INTEGER,) * 5),
-    "event": EntryPoint(event, (_SCALER, PACKED, INTEGER, NUMBER)),
-    "event_proba": EntryPoint(event_proba, (_SCALER, PACKED)),
+    "event": EntryPoint(event, (INTEGER, PACKED, INTEGER, NUMBER)),
+    "event_proba": EntryPoint(event_proba, (INTEGER, PACKED)),
     "run_rows": EntryPoint(run_rows, (_SCALER, StateType(BATCH.name))),
 }

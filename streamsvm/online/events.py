@@ -75,7 +75,7 @@ class EventLearner(LearnerMemory):
             except NOT_PLAIN:
                 pass
             else:
-                if self._event(rows, packed, code, 1.0) == 0:
+                if self._event(rows.address, packed, code, 1.0) == 0:
                     return
         self._learn(x, y, w)
 
@@ -87,7 +87,7 @@ class EventLearner(LearnerMemory):
         self.labels.check(y, self.max_classes)
         if self._first is not None and w == 1.0 and y in self.labels.codes and self._pack(x):
             values = self._row[: len(x)].copy()
-            if self._event(self._rows, b"", self.labels.codes[y], 1.0) == 0:
+            if self._event(self._rows.address, b"", self.labels.codes[y], 1.0) == 0:
                 self._look_at_event(np.arange(len(x)), values)
                 return
         space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
@@ -99,7 +99,7 @@ class EventLearner(LearnerMemory):
             self.labels.check_count(n_classes, [y], self.n_events_learned)
             self._grow()
             self._rows.listed = 1 + self._write_listed(*entries)
-            self._event(self._rows, b"", code, w)
+            self._event(self._rows.address, b"", code, w)
 
     def _write_listed(self, columns: Ints, values: Floats) -> int:
         """Write an event with a list of its columns to the row buffer."""
@@ -140,7 +140,7 @@ class EventLearner(LearnerMemory):
             except NOT_PLAIN:
                 pass
             else:
-                code = self._event(rows, packed, PREDICT, 1.0)
+                code = self._event(rows.address, packed, PREDICT, 1.0)
                 if code >= -1:
                     return self.labels.answers[code]
         with self._lock:
@@ -182,7 +182,7 @@ class EventLearner(LearnerMemory):
             except NOT_PLAIN:
                 pass
             else:
-                if shares := self._event_proba(rows, packed):
+                if shares := self._event_proba(rows.address, packed):
                     return dict(zip(self.labels.answers, shares, strict=False))
         with self._lock:
             if self._n_classes_view[()] == 0:
@@ -225,11 +225,11 @@ class EventLearner(LearnerMemory):
         """
         self._make_room(1)
         if self._pack(x):
-            code: int = self._event(self._rows, b"", asked, 1.0)
+            code: int = self._event(self._rows.address, b"", asked, 1.0)
             if code >= -1:
                 return code
         self._rows.listed = 1 + self._write_listed(*self._space.encode_event(x, learn=False))
-        return int(self._event(self._rows, b"", asked, 1.0))
+        return int(self._event(self._rows.address, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
         """Write an event to the row buffer if it has a number under each known name."""
@@ -322,7 +322,7 @@ class EventLearner(LearnerMemory):
 
         None if a value is out of range.
         """
-        return self._proba[: self.n_classes] if self._event(self._rows, b"", PROBA, 1.0) >= -1 else None
+        return self._proba[: self.n_classes] if self._event(self._rows.address, b"", PROBA, 1.0) >= -1 else None
 
     def learn_loaded(self, code: int) -> Floats | None:
         """Predict and learn the current row.
@@ -348,7 +348,7 @@ class EventLearner(LearnerMemory):
         if proba is None:
             return None
         proba = proba.copy()
-        self._event(self._rows, b"", code, 1.0)
+        self._event(self._rows.address, b"", code, 1.0)
         return proba
 
     def find_fast_path(self, x: dict[Any, Any]) -> None:
