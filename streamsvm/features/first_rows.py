@@ -42,6 +42,19 @@ class FirstRows:
         """Whether no more rows are examined."""
         return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
 
+    def add_event(self, columns: Ints, values: Floats) -> bool:
+        """Add a row, unless the rows are then due to be examined: `take` does that.
+
+        The arrays are kept and must not change.
+        """
+        n, n_values = self._n + 1, self._n_values + len(values)
+        if n >= min(self._due, MOST_ROWS) or n_values >= MOST_VALUES:
+            return False
+        self._n, self._n_values = n, n_values
+        self._columns.append(columns)
+        self._values.append(values)
+        return True
+
     def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
         """Add rows and return the new notices.
 

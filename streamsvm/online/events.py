@@ -41,7 +41,7 @@ class EventLearner(LearnerMemory):
 
     def _look_at_event(self, columns: Ints, values: Floats) -> None:
         """Warn about suspicious features with a single event."""
-        if self._first is not None:
+        if self._first is not None and not self._first.add_event(columns, values):
             self._look_at_first(EncodedRows.of_event(columns, values))
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
