@@ -39,6 +39,8 @@ from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
 # The filter: maximum number of columns, initial variance of a weight, variance of a step, and least curvature.
 MOST_FILTERED, PRIOR, WALK, LEAST_CURVATURE = 64, 1.0, 1e-6, 0.05
+# Limits of weights of events in the filter. Smaller ones underflow, larger ones multiply the rounding errors of P.
+LEAST_EVENT, MOST_EVENT = 1e-300, 1e9
 # Number of events in an average, and rate of the decayed share of labels that are late.
 AVERAGED, LATE_RATE = 1000.0, 0.002
 # If q falls below this value, U takes over the whole average.
@@ -178,7 +180,9 @@ def filter_step(state, pairs, label, weight, total):
             gains[uint(j)] += value * covariance[row, uint(j)]
     for i in range(m):
         spread += values[uint(i)] * gains[uint(rows[uint(i)])]
-    change = weight / (1.0 + weight * curvature * spread)
+    weight = min(max(weight, LEAST_EVENT), MOST_EVENT)
+    # Rounding errors can make the variance of a score negative.
+    change = weight / (1.0 + weight * curvature * max(spread, 0.0))
     root = math.sqrt(change * curvature)
     for j in range(n_rows):
         gains[uint(j)] *= root

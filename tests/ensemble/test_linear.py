@@ -51,6 +51,21 @@ def test_the_filter_follows_the_equations(n_classes, is_sparse):
     np.testing.assert_array_equal(state.covariance, state.covariance.T)
 
 
+@pytest.mark.parametrize("variance", [PRIOR, -1e-9])
+@pytest.mark.parametrize("weight", [5e-324, 1e-300, 1e100])
+def test_extreme_weights_leave_the_filter_finite(weight, variance):
+    # A negative variance this small passes the check of saved models.
+    state = MEMBERS["linear"](100).new_state(64, 2, new_rows(64, None), UNLIMITED)
+    np.fill_diagonal(state.covariance, variance)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        x = np.append(1.0, rng.choice([-10.0, 10.0], 64))
+        state.scores[:] = x @ state.weights
+        step(state, (np.arange(65), x, 65), (), int(rng.integers(2)), weight)
+    assert np.isfinite(state.weights).all()
+    MEMBERS["linear"](100).check_restored(state)
+
+
 def linear_stream(n_columns, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(1_000, n_columns)) * 10.0 ** rng.integers(-3, 3, n_columns)
