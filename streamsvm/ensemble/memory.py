@@ -176,7 +176,7 @@ class Ensemble(base.OnlineClassifier):
         Examples
         --------
         >>> from streamsvm import StreamSVMClassifier
-        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.6e6
+        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.7e6
         True
         """
         columns, classes = self._capacity
