@@ -83,7 +83,7 @@ def test_a_restored_learner_continues_bit_for_bit(name):
 
 @pytest.mark.parametrize("n_faces", [1, 4])
 def test_small_models_are_small(n_faces):
-    """Of 20 numbers and two classes, a CPM takes less than 4 kB, and a linear model with its covariance 9 kB."""
+    """With 20 numbers and two classes; a linear model also has a covariance."""
     for model, most in ((CPMClassifier(n_faces=n_faces), 4_000), (LEARNERS["linear"], 9_000)):
         packer, rng = Packer(model), np.random.default_rng(0)
         held = packer.begin()
