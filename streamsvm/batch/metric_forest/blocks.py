@@ -241,7 +241,8 @@ def read_index(folder: Path) -> tuple[Contents, FileBlocks]:
         _check_blocks(index.arrays, index.n_columns)
         blocks = FileBlocks(folder / ROWS_FILE, arrays["blocks"], index.n_columns, index_type_of(index.n_columns))
     except CORRUPT_ERRORS as error:
-        raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
+        name = folder / INDEX_FILE
+        raise ArchiveError(f"{name} is not a whole index of this version, build it anew: {error}") from error
     found, size = blocks.path.stat().st_size, index.rows_bytes
     if found != size:
         raise ArchiveError(f"{blocks.path} has {found} bytes where {size} were written: build the index anew")
