@@ -262,7 +262,7 @@ class StreamSVMClassifier(Ensemble):
             return self
         parts = Composition(from_state(*part_of((header, arrays), "parts")))
         if type(parts.learner) is not StreamSVMClassifier or parts.learner.is_composed:
-            raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}")
+            raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a StreamSVMClassifier")
         self = object.__new__(cls)
         self.__dict__.update(parts.params())
         self._hold(parts)

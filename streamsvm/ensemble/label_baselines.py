@@ -327,7 +327,7 @@ def most_accurate(accuracies, answers, n, usual, margin):
 
 @inlined
 def learn_accuracies(accuracies, answers, label, rate):
-    """Update the decayed accuracies of answers, of which -1 is wrong."""
+    """Update the decayed accuracies of predicted classes; -1 counts as wrong."""
     for i in range(answers.size):
         accuracies[i] += rate * ((1.0 if answers[i] == label else 0.0) - accuracies[i])
 

@@ -39,8 +39,8 @@ from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces
 
 # The filter: maximum number of columns, initial variance of a weight, variance of a step, and least curvature.
 MOST_FILTERED, PRIOR, WALK, LEAST_CURVATURE = 64, 1.0, 1e-6, 0.05
-# Limits of weights of events in the filter. Smaller ones underflow, larger ones multiply the rounding errors of P.
-LEAST_EVENT, MOST_EVENT = 1e-300, 1e9
+# Limits of sample weights in the filter. Smaller ones underflow, larger ones multiply the rounding errors of P.
+LEAST_SAMPLE_WEIGHT, MOST_SAMPLE_WEIGHT = 1e-300, 1e9
 # Number of events in an average, and rate of the decayed share of labels that are late.
 AVERAGED, LATE_RATE = 1000.0, 0.002
 # If q falls below this value, U takes over the whole average.
@@ -147,7 +147,7 @@ def step_likely(state, h, to, pairs, label, change, total):
 
 @inlined
 def n_filtering(state, pairs):
-    """Return 1 while all values so far belong to MOST_FILTERED columns, else 0.
+    """Add the columns of an event; return 1 while the filter has room, else 0.
 
     Values of 0 do not count, so dense and sparse rows give equal bits.
     """
@@ -180,7 +180,7 @@ def filter_step(state, pairs, label, weight, total):
             gains[uint(j)] += value * covariance[row, uint(j)]
     for i in range(m):
         spread += values[uint(i)] * gains[uint(rows[uint(i)])]
-    weight = min(max(weight, LEAST_EVENT), MOST_EVENT)
+    weight = min(max(weight, LEAST_SAMPLE_WEIGHT), MOST_SAMPLE_WEIGHT)
     # Rounding errors can make the variance of a score negative.
     change = weight / (1.0 + weight * curvature * max(spread, 0.0))
     root = math.sqrt(change * curvature)
