@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,27 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.warm"])
+_server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+_SHARED = "STREAMSVM_TEST_FORKS"
+if _SHARED in os.environ:  # a worker of pytest-xdist
+    _server._forkserver_address = os.environ[_SHARED]
+    _server._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
+    _server.ensure_running = lambda: None
 
 
 def preload(module: str) -> None:
     """Import another module, too, in the process to fork, unless it has started."""
     _forks.set_forkserver_preload(["tests.warm", module])
+
+
+def share_forks() -> None:
+    """Start one process to fork for all workers of pytest-xdist, which start later.
+
+    Each worker's own would cost 3 s of processor time.
+    """
+    preload("streamsvm.keyed.worker")
+    _server.ensure_running()
+    os.environ[_SHARED] = _server._forkserver_address
 
 
 def environment() -> dict[str, str]:

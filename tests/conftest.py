@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import share_forks
+
 # No test needs a plugin. The one of trio would double the time of the import.
 os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
 
@@ -57,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         is_fresh = not any((ROOT / "tests" / "__pycache__").glob("test_*-pytest-*.pyc"))
         with subprocess.Popen(command, **quiet) if is_fresh else contextlib.nullcontext():
             subprocess.run([sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"], check=True, **quiet)
+        share_forks()
 
 
 # These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
