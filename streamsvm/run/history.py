@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -236,8 +236,16 @@ class History:
         names = list(dict.fromkeys(name for one in models for name in (*one.relevance, *one.features)))
         labels = list(dict.fromkeys(label for one in models for label in one.classes))
         code = {name: j for j, name in enumerate(names)}
-        relevances = [(i, code[name], value) for i, one in enumerate(models) for name, value in one.relevance.items()]
-        spreads = [(i, code[name], *astuple(s)) for i, one in enumerate(models) for name, s in one.features.items()]
+        # Flat lists of plain values: tuples and `astuple` would take longer than the rest of a checkpoint.
+        relevances = [
+            x for i, m in enumerate(models) for name, value in m.relevance.items() for x in (i, code[name], value)
+        ]
+        spreads = [
+            x
+            for i, m in enumerate(models)
+            for name, s in m.features.items()
+            for x in (i, code[name], s.n, s.mean, s.deviation, s.is_decayed)
+        ]
         header = {
             "step": self._step,
             "due": self.due,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+import time
+import timeit
+from collections.abc import Callable
 from itertools import islice, pairwise
 from typing import Any
 
@@ -13,8 +17,9 @@ from river.naive_bayes import GaussianNB
 
 from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.decide.changes import ModelSummary, Spread
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.history import History, Insight
+from streamsvm.run.history import History, Insight, Sample
 from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot
@@ -76,6 +81,21 @@ def test_a_sample_keeps_only_what_matters():
     history = History()
     history.take(Told({f"f{i}": float(i) for i in range(40_000)}), 1000, 1000)
     assert history.state()[1]["relevances"][:, 2].tolist() == [float(i) for i in range(39_999, 39_935, -1)]
+
+
+def test_the_state_of_many_samples_takes_little_time():
+    """A checkpoint makes it while events wait."""
+    values = {f"feature {j}": float(j) for j in range(64)}
+    spreads = {name: Spread(1.0, value, value) for name, value in values.items()}
+    history = History()
+    history.samples = [Sample(i, ModelSummary(i, spreads, values, {}, "", 0.0)) for i in range(256)]
+
+    def seconds(call: Callable[[], Any]) -> float:
+        return min(timeit.repeat(call, timer=time.process_time, number=1, repeat=3))
+
+    copies = seconds(lambda: [copy.copy(one) for sample in history.samples for one in sample.model.features.values()])
+    assert seconds(history.state) < 0.5 * copies
+    assert history.state()[1]["spreads"][-1].tolist() == [255, 63, 1.0, 63.0, 63.0, 0.0]
 
 
 def test_models_that_tell_nothing():
