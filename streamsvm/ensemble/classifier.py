@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -20,6 +21,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.codec import nested, part_of
 from streamsvm.models.saved import from_state, state_of
 from streamsvm.online import base
+from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_choice, check_number
 
 if TYPE_CHECKING:
@@ -251,7 +253,9 @@ class StreamSVMClassifier(Ensemble):
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         if self._composition is None:
             return super().state()
-        return nested({"parts": state_of(self._composition.top)}, {"class": type(self).__name__})
+        own = self._composition.params_beside(self._get_params())
+        header = {"class": type(self).__name__, "own": {name: encode_param(value) for name, value in own.items()}}
+        return nested({"parts": state_of(self._composition.top)}, header)
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -263,7 +267,9 @@ class StreamSVMClassifier(Ensemble):
         parts = Composition(from_state(*part_of((header, arrays), "parts")))
         if type(parts.learner) is not StreamSVMClassifier or parts.learner.is_composed:
             raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a StreamSVMClassifier")
-        self = object.__new__(cls)
+        own = {name: decode_param(value) for name, value in header["own"].items()}
+        known = inspect.signature(cls).parameters
+        self = cls(**own, **{name: value for name, value in parts.params().items() if name in known})
         self.__dict__.update(parts.params())
         self._hold(parts)
         return self

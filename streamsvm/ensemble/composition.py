@@ -75,6 +75,10 @@ class Composition:
             found["refit"] = changed if len(changed) > 1 else own["solver"]
         return found
 
+    def params_beside(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters that a subclass has in addition."""
+        return {name: value for name, value in params.items() if name not in self.learner._get_params()}
+
 
 _Class = TypeVar("_Class", bound=type)
 

@@ -47,12 +47,13 @@ class Leveled(StreamSVMClassifier):
         self.level, self.solver = level, solver
 
 
-def test_subclasses_with_their_own_parameters_have_refits():
+def test_subclasses_with_their_own_parameters_have_refits(tmp_path):
     model = Leveled(level=3)
     model.learn_many([{"a": float(i % 3)} for i in range(800)], [i % 3 == 1 for i in range(800)])
     assert len(model.refits) == 1
-    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert (twin.level, len(twin.refits)) == (3, 1)
+    model.save(tmp_path / "model.svm")
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), Leveled.load(tmp_path / "model.svm")):
+        assert (twin.level, twin.solver, len(twin.refits)) == (3, "newton", 1)
         assert twin.predict_proba_one({"a": 1.0}) == model.predict_proba_one({"a": 1.0})
     assert model.clone({"level": 4}).level == 4
 
