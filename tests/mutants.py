@@ -230,13 +230,13 @@ def interpret() -> None:
 
     The compilation of a mutant takes up to a minute.
     """
-    from streamsvm.core import access, entry_points, jit, signatures, simd
+    from streamsvm.core import entry_points, jit
     from streamsvm.core.state import State, array_address
     from streamsvm.decide import conformal_kernels
     from streamsvm.ensemble import vote
     from streamsvm.online import driver
 
-    del conformal_kernels, entry_points, signatures, simd  # imported before the decorators change
+    del conformal_kernels, entry_points  # imported before the decorators change
     compiled = {name: getattr(jit, name) for name in ("inlined", "kernel", "jit_holding_gil")}
     jit.inlined = jit.kernel = lambda function: function
     jit.jit_holding_gil = lambda function: lambda *given: function(*map(_packed, given))
@@ -245,7 +245,7 @@ def interpret() -> None:
         "values_at": _view,
         "element_address": lambda array, i: array_address(array[i:]),
     }
-    vars(access).update(own)
+    vars(jit).update(own)
     # In the interpreter, attributes of states and records would hide these numbers.
     bind, begin = State.bind, State.__init__
 
@@ -269,7 +269,7 @@ def interpret() -> None:
     module.digest = importlib.import_module("streamsvm.delayed.digests").digest = _digest  # type: ignore[attr-defined]
     vars(jit).update(compiled)
     for name in own:
-        delattr(access, name)
+        delattr(jit, name)
 
 
 _STATES: dict[int, Any] = {}

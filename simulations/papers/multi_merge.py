@@ -30,8 +30,7 @@ from simulations.tables import Column, Table, of
 from streamsvm import BSGDClassifier
 from streamsvm.budgeted import expansion
 from streamsvm.budgeted import kernels as budgeted
-from streamsvm.core.access import address_of
-from streamsvm.core.jit import call_pointer, kernel
+from streamsvm.core.jit import address_of, call_pointer, kernel
 from streamsvm.features.scaler import row_at
 from streamsvm.features.statistics import observe
 from streamsvm.features.transform import load as load_row

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.jit import allocating
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import allocating, uint
 
 
 @allocating

@@ -15,23 +15,23 @@ import math
 
 import numpy as np
 
-from streamsvm.core.access import state_at
-from streamsvm.core.jit import inlined
-from streamsvm.core.losses import best_class
-from streamsvm.core.math import ONE, TWO, ZERO, exp32
-from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records, u64
-from streamsvm.core.simd import (
+from streamsvm.core.jit import (
     LANES,
     first_equal,
+    inlined,
     lanes,
     lanes_at,
     larger,
     largest_of,
     put_lanes,
+    state_at,
     sum_of,
     times_plus,
     uint,
 )
+from streamsvm.core.losses import best_class
+from streamsvm.core.math import ONE, TWO, ZERO, exp32
+from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records, u64
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.calibration import CALIBRATION
 

@@ -20,14 +20,11 @@ from streamsvm.budgeted.expansion import (
 )
 from streamsvm.budgeted.metric import count_due, relearn_metric
 from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
-from streamsvm.core.access import address_of, state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, kernel
+from streamsvm.core.jit import INTEGER, address_of, call_pointer, inlined, kernel, state_at, uint
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
 from streamsvm.core.schema import f32
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import call_back, current_row
 from streamsvm.online import driver
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row

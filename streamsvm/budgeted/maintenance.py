@@ -10,13 +10,10 @@ import math
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, learns_metric, padded, smallest_slot
 from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
 from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, write_vector_pairs
-from streamsvm.core.access import lowest_bit
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGER, LANES, inlined, kernel, lanes, lanes_at, lowest_bit, put_lanes, times_plus, uint
 from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.schema import f32
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, uint
 
 
 def maintain(address):

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.core.cache import cache_folder, write_atomically
-from streamsvm.core.jit import inlined, jit_fma, kernel
+from streamsvm.core.jit import inlined, jit_fma, kernel, uint
 from streamsvm.core.library import library
 from streamsvm.core.math import ONE, TWO, ZERO, exp_below
-from streamsvm.core.simd import uint
 
 # Number of grid points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400

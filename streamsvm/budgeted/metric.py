@@ -9,10 +9,9 @@ import math
 
 from streamsvm.budgeted.expansion import LARGEST_GRADIENT, LEAST_THETA, MOST_THETA, first_class, padded, pairs_at_once
 from streamsvm.budgeted.vectors import vector_norm
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import LANES, inlined, kernel, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
 from streamsvm.core.math import ZERO, exp_below
 from streamsvm.core.schema import f32
-from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, uint
 from streamsvm.features.scaler import current_row
 
 # Decay rates. Each theta is pulled towards 0 and by the mean of all: violated margins lower all relevances alike, and

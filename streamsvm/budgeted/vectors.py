@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.budgeted.expansion import BSGD, first_class, learns_metric
-from streamsvm.core.access import StateType, lowest_bit
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGER, StateType, inlined, kernel, lowest_bit, uint
 from streamsvm.core.math import ZERO
 from streamsvm.core.schema import f32
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import current_row
 
 # Vectors ----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import Any
 
 from streamsvm.core.cache import code_path, is_tested
 from streamsvm.core.deferred import resolve, use_numba
+from streamsvm.core.jit import INTEGER
 from streamsvm.core.library import library
-from streamsvm.core.signatures import INTEGER
 
 
 @dataclass(frozen=True)

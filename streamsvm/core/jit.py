@@ -1,6 +1,7 @@
-"""Decorators of kernels, which are compiled separately and cached on disk.
+"""What kernels use: decorators, argument types, access to states, SIMD values.
 
-If the compiled library has the code, the decorators do not change the function; see `deferred`.
+A decorated function is compiled separately and cached on disk. If the compiled library has the code, the decorators do
+not change the function; see `deferred`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from streamsvm.core.deferred import from_numba
 from streamsvm.core.deferred import function as deferrable
+
+types = from_numba("numba", "types")
+
+# Argument types of entry points.
+INTEGER, NUMBER, FLAG = types.int64, types.float64, types.boolean
+INTEGERS, NUMBERS, FLAGS = INTEGER[::1], NUMBER[::1], FLAG[::1]
+BYTES, WORDS = types.uint8[::1], types.uint64[::1]
+WORD_TABLE, SHORT_WORD_TABLE = types.uint64[:, ::1], types.uint32[:, ::1]
+
+# Unsigned indices need no handling of negative values, so loops over them vectorise.
+uint = np.uint64
+# Number of elements per SIMD value. float32 fills two or four registers, so that additions overlap; float64 fills one
+# or two.
+LANES, DOUBLES = 32, 8
+
+_POINTERS = {"as_cfunc", "call_pointer"}
+_SIMD = {"lanes", "lanes_at", "put_lanes", "times_plus", "larger", "sum_of", "largest_of", "first_equal"}
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -66,5 +86,6 @@ def jit_fastmath(function: Callable[..., Any]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return `as_cfunc` and `call_pointer`."""
-    return from_numba("streamsvm.core.jit_numba", name)
+    """Return a function or type for compiled code, which may be deferred."""
+    module = "jit" if name in _POINTERS else "simd" if name in _SIMD else "access"
+    return from_numba(f"streamsvm.core.{module}_numba", name)

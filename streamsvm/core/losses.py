@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.jit import inlined
+from streamsvm.core.jit import inlined, uint
 from streamsvm.core.math import exp_below
-from streamsvm.core.simd import uint
 
 # Hinge loss max(0, 1 - f_y + max of the other scores) (Crammer and Singer), and log loss -log softmax(f)_y.
 HINGE, LOG = 0, 1

@@ -22,7 +22,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from streamsvm.core.simd import DOUBLES, LANES
+from streamsvm.core.jit import DOUBLES, LANES
 
 _INTEGER = ir.IntType(32)
 

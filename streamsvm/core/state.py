@@ -6,7 +6,7 @@ and shape. Compiled code takes a state as the address of that record, and reads 
     state.n_vectors        state.coefs[h, c, b]        state.heads[h].eta        state.ranks.seen
 
 as loads and stores at fixed offsets. Array views are built from the addresses without reference counts. The module
-`access` implements this.
+`access_numba` implements this.
 """
 
 from __future__ import annotations

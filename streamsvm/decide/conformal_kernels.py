@@ -30,13 +30,10 @@ import math
 
 import numpy as np
 
-from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, jit_fma, kernel
+from streamsvm.core.jit import INTEGER, StateType, inlined, jit_fma, kernel, state_at, uint
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.schema import Array, Number, Schema, address, i64, records
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS
 
 # Maximum score, and debt at which the set contains all labels.

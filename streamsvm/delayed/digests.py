@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.access import StateType, columns_at, element_address
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGERS, WORD_TABLE, StateType, columns_at, element_address, inlined, kernel
 from streamsvm.core.schema import u64
-from streamsvm.core.signatures import INTEGERS, WORD_TABLE
 from streamsvm.delayed.label_join import JOIN_TABLE
 
 

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGERS, WORD_TABLE, StateType, inlined, kernel, uint
 from streamsvm.core.schema import Array, Number, Schema, i32, i64, u64
-from streamsvm.core.signatures import INTEGERS, WORD_TABLE
-from streamsvm.core.simd import uint
 
 # Status of a slot: forgotten; pending event; early label without event; labelled event; expired event.
 FORGOTTEN, PENDING, EARLY, LABELLED, EXPIRED = range(5)

@@ -5,11 +5,8 @@ States are passed by their addresses, because an integer takes a fifth of the ti
 
 from __future__ import annotations
 
-from streamsvm.core.access import PACKED, columns_at, state_at, values_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, jit_holding_gil
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import INTEGER, PACKED, columns_at, inlined, jit_holding_gil, state_at, uint, values_at
 from streamsvm.decide.conformal_kernels import cover_row, covering_at, sets_at
 from streamsvm.delayed.digests import digest
 from streamsvm.delayed.label_join import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import state_at
-from streamsvm.core.jit import inlined
+from streamsvm.core.jit import inlined, state_at
 from streamsvm.core.losses import LEAST_BY_HEAD
 from streamsvm.core.math import most_loss
 from streamsvm.core.schema import Array, Number, Schema, Substate, address, f32, i64, records

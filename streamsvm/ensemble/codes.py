@@ -14,9 +14,8 @@ Linear counting: K. Whang et al., "A linear-time probabilistic counting algorith
 
 from __future__ import annotations
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.schema import Array, Schema, i64
-from streamsvm.core.simd import uint
 
 # Slots of the table of weights, and maximum number of classes and columns.
 SLOTS = 1024

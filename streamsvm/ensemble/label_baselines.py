@@ -32,10 +32,9 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, slice_sum
 from streamsvm.core.schema import Array, Number, SchemaEntry, i64
-from streamsvm.core.simd import uint
 from streamsvm.ensemble.notes import LAGS, NOTES
 from streamsvm.features.scaler import MOST_EVENTS
 

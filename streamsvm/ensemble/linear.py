@@ -26,13 +26,10 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGER, inlined, kernel, state_at, uint
 from streamsvm.core.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_terms
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 from streamsvm.polytope.faces import MOST_WEIGHT, add_faces, dot_faces

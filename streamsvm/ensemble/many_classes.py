@@ -7,10 +7,9 @@ logarithm the log probability of one of them. The cost of an event thus depends 
 
 from __future__ import annotations
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import LEAST_BY_HEAD, best_class, fast_softmax_terms, slice_sum
 from streamsvm.core.math import exp_below, log_of
-from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_NAMED
 from streamsvm.ensemble.combined_vote import POOLED
 from streamsvm.ensemble.delayed_votes import REPEATED, answer_in

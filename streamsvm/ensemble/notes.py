@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import inlined, kernel, uint
 
 # Number of previous labels in the longest context.
 LAGS = 3

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import FEW, LEAST_BY_VOTE, best_class, scale_terms
 from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of
 from streamsvm.core.schema import f32
-from streamsvm.core.simd import uint
 from streamsvm.ensemble.blend import LEAST_LOG, LEAST_VOTE, padded
 from streamsvm.ensemble.combined_vote import POOLED, combine, keep_plain
 from streamsvm.ensemble.delayed_votes import answer_in

@@ -23,10 +23,9 @@ With late labels, the labels known at the prediction are kept in the memory of t
 
 from __future__ import annotations
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, i64
-from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 from streamsvm.ensemble.delayed_votes import BITS, MOST_CLASSES, PER_NUMBER
 from streamsvm.ensemble.label_baselines import learn_accuracies, put_ahead

@@ -19,14 +19,10 @@ directions: L. Iosipoi and A. Vakhrushev, "SketchBoost", NeurIPS 2022. Replacing
 
 from __future__ import annotations
 
-from streamsvm.core.access import state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGER, inlined, kernel, state_at, uint
 from streamsvm.core.losses import FEW, fast_softmax_terms
-from streamsvm.core.rng import draw
 from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, u64
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
@@ -85,6 +81,26 @@ def new_trees(n_columns: int, n_classes: int, room: int, rows: State) -> State:
     sizes = {"stored": min(room, STORED), "sample": min(room, SAMPLE), "trees": min(room // EVERY_EARLY, TREES)}
     sizes |= {"columns": n_columns, "classes": n_classes, "few": min(n_classes, FEW)}
     return State(TREES_STATE, sizes, parts={"rows": rows})
+
+
+@kernel
+def draw(rng, n):
+    """Draw an integer below n with splitmix64 (Steele, Lea, Flood 2014).
+
+    Parameters
+    ----------
+    rng
+        State of the generator: an array of one uint64.
+    n
+        Upper bound, below 2**32.
+    """
+    rng[0] += uint(0x9E3779B97F4A7C15)
+    z = rng[0]
+    z = (z ^ (z >> uint(30))) * uint(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> uint(27))) * uint(0x94D049BB133111EB)
+    z ^= z >> uint(31)
+    # Multiplying the high 32 bits by n and shifting is uniform up to n / 2**32.
+    return i64(((z >> uint(32)) * uint(n)) >> uint(32))
 
 
 @inlined

@@ -26,11 +26,9 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import StateType, address_of
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, kernel
+from streamsvm.core.jit import INTEGER, StateType, address_of, call_pointer, inlined, kernel
 from streamsvm.core.math import exp_below
-from streamsvm.core.signatures import INTEGER
 from streamsvm.ensemble.blend import BLEND, batch_at, blend_at, block_at
 from streamsvm.ensemble.codes import FIRST_EVENTS, find_codes, observe_codes
 from streamsvm.ensemble.combined_vote import VOTES

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import address_of, columns_at, element_address, values_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, kernel
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import (
+    INTEGER,
+    address_of,
+    call_pointer,
+    columns_at,
+    element_address,
+    inlined,
+    kernel,
+    uint,
+    values_at,
+)
 from streamsvm.features.scaler import ABOVE_ALL, n_ranked_values, rows_at
 from streamsvm.features.sorted_window import (
     count_below,

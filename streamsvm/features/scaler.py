@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import columns_at, element_address, state_at, values_at
-from streamsvm.core.jit import call_pointer, inlined
+from streamsvm.core.jit import call_pointer, columns_at, element_address, inlined, state_at, uint, values_at
 from streamsvm.core.schema import Array, Number, Schema, address, i64
-from streamsvm.core.simd import uint
 
 # Values of `request` besides a class to learn: predict the class (PREDICT), also the probabilities (PROBA), also call
 # the callback (CALLBACK).

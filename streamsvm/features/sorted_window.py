@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.access import move
-from streamsvm.core.jit import inlined
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import inlined, move, uint
 
 
 @inlined

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import element_address, values_at
-from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import element_address, inlined, kernel, uint, values_at
 from streamsvm.features.ranks import observe_ranks
 from streamsvm.features.scaler import FAR, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.jit import call_pointer, inlined, kernel
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import call_pointer, inlined, kernel, uint
 from streamsvm.features.ranks import rank, row_addresses
 from streamsvm.features.scaler import (
     CLIP,

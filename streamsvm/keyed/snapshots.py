@@ -17,12 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import kernel
+from streamsvm.core.jit import BYTES, INTEGERS, WORDS, StateType, kernel, uint
 from streamsvm.core.schema import Array, Number, Schema, f32, f64, i64, u64
-from streamsvm.core.signatures import BYTES, INTEGERS, WORDS
-from streamsvm.core.simd import uint
 from streamsvm.core.state import State, array_address
 
 Words = NDArray[np.uint64]

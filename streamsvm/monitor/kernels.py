@@ -10,10 +10,8 @@ import numpy as np
 
 from streamsvm.core.deferred import from_numba
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import NUMBERS, WORD_TABLE, inlined, kernel, uint
 from streamsvm.core.precompile import prepare
-from streamsvm.core.signatures import NUMBERS, WORD_TABLE
-from streamsvm.core.simd import uint
 
 BLOCK = 64
 """Number of events in a block, as the number of bits in a word."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.jit import inlined
+from streamsvm.core.jit import inlined, uint
 from streamsvm.core.schema import Array, Number, Schema, address, i64, records
-from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 from streamsvm.features.scaler import current_row
 

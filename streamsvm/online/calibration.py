@@ -26,11 +26,10 @@ import math
 
 import numpy as np
 
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import log_of, logs_of, most_loss, moved
 from streamsvm.core.schema import Array, Number, Schema
-from streamsvm.core.simd import uint
 from streamsvm.core.state import State
 
 # Single learners calibrate on one event in FIRST_SAMPLE up to event FIRST_EVENTS, then on one in SAMPLE.

@@ -6,20 +6,24 @@ They are compiled once for all learners. A learner exports `step`, which predict
 
 from __future__ import annotations
 
-from streamsvm.core.access import (
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import (
+    INTEGER,
+    NUMBER,
     PACKED,
     StateType,
     address_of,
+    call_pointer,
     columns_at,
     element_address,
+    inlined,
+    jit_holding_gil,
+    kernel,
     packed_values,
     shares_of,
+    uint,
     values_at,
 )
-from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
-from streamsvm.core.signatures import INTEGER, NUMBER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
 from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.core.jit import inlined
-from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, uint
+from streamsvm.core.jit import DOUBLES, inlined, lanes_at, put_lanes, uint
 
 # With more faces, sums in registers are slower than sums in memory, because each row of weights is read in pieces.
 MOST_IN_LANES = 512

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.jit import INTEGER, StateType, inlined, kernel, state_at, uint
 from streamsvm.core.losses import FEW, fast_softmax_terms, scale_terms, slice_max
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
-from streamsvm.core.signatures import INTEGER
-from streamsvm.core.simd import uint
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, call_back, current_row
 from streamsvm.online import driver
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row

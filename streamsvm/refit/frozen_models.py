@@ -29,13 +29,24 @@ import math
 
 import numpy as np
 
-from streamsvm.core.access import StateType, address_of, lowest_bit, state_at
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, jit_fma, kernel
+from streamsvm.core.jit import (
+    FLAGS,
+    INTEGER,
+    INTEGERS,
+    SHORT_WORD_TABLE,
+    StateType,
+    address_of,
+    call_pointer,
+    inlined,
+    jit_fma,
+    kernel,
+    lowest_bit,
+    state_at,
+)
 from streamsvm.core.losses import scale_terms, softmax_terms
 from streamsvm.core.math import exp32
 from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, records
-from streamsvm.core.signatures import FLAGS, INTEGER, INTEGERS, SHORT_WORD_TABLE
 from streamsvm.features.scaler import FARTHER, row_at
 
 uint, uint32 = np.uint64, np.uint32

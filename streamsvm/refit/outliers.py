@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import StateType
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import kernel
-from streamsvm.core.signatures import FLAG, INTEGERS, NUMBERS
+from streamsvm.core.jit import FLAG, INTEGERS, NUMBERS, StateType, kernel
 from streamsvm.features.scaler import FAR, LEAST_UNTIED, SCALER
 from streamsvm.features.statistics import observe_rows
 

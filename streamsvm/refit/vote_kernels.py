@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.access import StateType, address_of
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import call_pointer, inlined, jit_holding_gil, kernel
+from streamsvm.core.jit import INTEGER, NUMBERS, StateType, address_of, call_pointer, inlined, jit_holding_gil, kernel
 from streamsvm.core.losses import best_class
 from streamsvm.core.schema import Array, Number, Schema, Substate, i64, records
-from streamsvm.core.signatures import INTEGER, NUMBERS
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.refit.frozen_models import ANSWERED, ASKED, QUERY
 

@@ -14,8 +14,7 @@ import pytest
 from numba.core import event
 
 from streamsvm.core import cache
-from streamsvm.core.access import address_of, state_at
-from streamsvm.core.jit import as_cfunc, call_pointer, kernel
+from streamsvm.core.jit import address_of, as_cfunc, call_pointer, kernel, state_at
 from streamsvm.core.schema import Array, Schema
 from streamsvm.core.state import State
 

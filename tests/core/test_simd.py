@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.core.jit import kernel
-from streamsvm.core.simd import (
+from streamsvm.core.jit import (
     DOUBLES,
     LANES,
     first_equal,
+    kernel,
     lanes,
     lanes_at,
     larger,

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from streamsvm import StreamSVMClassifier
-from streamsvm.core.rng import draw
 from streamsvm.ensemble import trees
-from streamsvm.ensemble.trees import DEPTH, EDGES, EVERY, EVERY_EARLY, FIRST, LEAVES, PENALTY, RATE, SAMPLE, TREES
+from streamsvm.ensemble.trees import DEPTH, EDGES, EVERY, EVERY_EARLY, FIRST, LEAVES, PENALTY, RATE, SAMPLE, TREES, draw
 from tests.learners import arrays_of
 
 f32 = np.float32

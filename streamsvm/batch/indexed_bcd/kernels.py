@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import inlined, kernel, uint
 
 
 class Losses(NamedTuple):

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel
+from streamsvm.core.jit import allocating, jit_fastmath, jit_fma, kernel, uint
 from streamsvm.core.math import HALF, ONE, TWO, ZERO
-from streamsvm.core.simd import uint
 
 # Steps between two computations of the duality gap.
 LOOK = 8

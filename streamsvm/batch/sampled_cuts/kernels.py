@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.core.jit import allocating, jit_fma, kernel
+from streamsvm.core.jit import allocating, jit_fma, kernel, uint
 from streamsvm.core.math import exp32
-from streamsvm.core.simd import uint
 
 # Rows scored at a time.
 STRIP = 256

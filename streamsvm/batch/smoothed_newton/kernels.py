@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from streamsvm.core.jit import inlined, jit_fastmath, kernel
-from streamsvm.core.simd import uint
+from streamsvm.core.jit import inlined, jit_fastmath, kernel, uint
 
 
 class Margins(NamedTuple):
