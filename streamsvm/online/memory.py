@@ -9,22 +9,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
-from streamsvm.decide.changes import Changes
 from streamsvm.decide.conformal import AllSets, callback_address
-from streamsvm.decide.reasons import Explains
 from streamsvm.features import ranks
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.scaler import UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.labels import as_label
 from streamsvm.locks import LearnerLock, locked
-from streamsvm.models.saved import Archived
-from streamsvm.mutation import Mutable, MutableParameter, check_mutable
+from streamsvm.mutation import MutableParameter, check_mutable
 from streamsvm.online import driver
 from streamsvm.online.classes import Classes
 from streamsvm.online.row_methods import RowMethods
@@ -33,7 +29,7 @@ from streamsvm.online.row_methods import RowMethods
 FIRST_ROOM = 4
 
 
-class LearnerMemory(RowMethods, Mutable, Explains, Changes, Archived, base.MiniBatchClassifier):
+class LearnerMemory(RowMethods):
     """State of a learner with its columns and labels.
 
     A subclass defines `_new_state` and sets `_kernels` to its kernel module. `CODE` of that module names the entry

@@ -11,12 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from river import base
 
+from streamsvm.decide.changes import Changes
 from streamsvm.decide.conformal import Key, Members
 from streamsvm.decide.prediction_sets import PredictsSets, with_results
+from streamsvm.decide.reasons import Explains
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.tables import frame_like, series_like
 from streamsvm.locks import locked
+from streamsvm.models.saved import Archived
+from streamsvm.mutation import Mutable
 
 Late = tuple[Ints, Ints]
 """The arguments `memories` and `memory_rows` of `run_batch`."""
@@ -47,8 +52,11 @@ class Events(NamedTuple):
         return codes if self.weights is None else np.where(self.weights > 0.0, codes, -1)
 
 
-class RowMethods(PredictsSets):
-    """Prediction and training of rows, equal to a loop over single events."""
+class RowMethods(PredictsSets, Mutable, Explains, Changes, Archived, base.MiniBatchClassifier):
+    """Prediction and training of rows, equal to a loop over single events.
+
+    Its base classes have the other methods that all of these classifiers share.
+    """
 
     @property
     @abstractmethod

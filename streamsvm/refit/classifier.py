@@ -9,12 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
 from streamsvm.core.precompile import prepare
-from streamsvm.decide.changes import Changes, ModelSummary
+from streamsvm.decide.changes import ModelSummary
 from streamsvm.decide.conformal import AllSets
-from streamsvm.decide.reasons import Explains
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.features.rows import Floats
 from streamsvm.labels import unhashable
@@ -22,8 +20,7 @@ from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import check_parts, nested, part_of
-from streamsvm.models.saved import LOADABLE, Archived
-from streamsvm.mutation import Mutable
+from streamsvm.models.saved import LOADABLE
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
@@ -41,7 +38,7 @@ _ENTRY_POINTS = [entry for module in (outliers, vote_kernels, frozen_models) for
 _PLAIN = ("max_members", "delay", "timeout", "seed")
 
 
-class RefitClassifier(RefitRows, Mutable, Explains, Changes, Archived, base.MiniBatchClassifier):
+class RefitClassifier(RefitRows):
     """Wrap an online learner and fit a batch solver to windows of the stream.
 
     Online learners follow drift. While a concept lasts, a solver that makes many passes over a window is more accurate.

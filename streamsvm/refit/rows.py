@@ -22,10 +22,14 @@ from streamsvm.online.row_methods import Events, Late, RowMethods
 from streamsvm.refit.schedule import Refits
 
 
-class LearnerWrapper:
-    """Delegates methods about features, classes and state to a learner."""
+class RefitRows(RowMethods):
+    """Predicts and learns rows with a learner and the vote of refitted models.
+
+    Methods about features, classes and state are those of the learner.
+    """
 
     _model: OnlineClassifier
+    _refits: Refits
 
     @property
     def _mutable_attributes(self) -> set[str]:
@@ -138,12 +142,6 @@ class LearnerWrapper:
             Greatest number of columns, in order of arrival; None for all.
         """
         return self._model.spreads(names, most)
-
-
-class RefitRows(LearnerWrapper, RowMethods):
-    """Predicts and learns rows with the learner and the vote of refitted models."""
-
-    _refits: Refits
 
     @property
     def n_classes(self) -> int:
