@@ -40,6 +40,7 @@ def page() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
+@cache
 def layout() -> dict[str, tuple[int, int]]:
     """Return the position of each package, with one row per layer of import-linter."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][

@@ -125,7 +125,6 @@ def pytest_collection() -> Iterator[None]:
     """
     gc.disable()
     collected = yield
-    gc.collect()
     gc.freeze()
     gc.enable()
     return collected

@@ -334,13 +334,20 @@ def test_a_model_outlives_the_error_that_ends_its_run(tmp_path):
     assert isinstance(caught.value.__cause__, ConnectorError)
 
 
-def test_a_source_that_cannot_seek(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "raised", "reason"),
+    [
+        (ConnectorError("numbers: has been shortened"), SetupError, "checkpoint"),
+        (FencedError("numbers: fenced off", "fenced"), ConnectorError, "fenced"),  # as later, not an error of settings
+    ],
+)
+def test_a_source_that_cannot_seek(tmp_path, error, raised, reason):
     class Gone(Numbers):
         def seek(self, position):
-            raise ConnectorError("numbers: has been shortened")
+            raise error
 
     kept(tmp_path)
-    with raises(SetupError, reason="checkpoint", named="numbers: has been shortened"):
+    with raises(raised, reason=reason, named=str(error)):
         kept(tmp_path, source=Gone())
 
 
@@ -362,16 +369,6 @@ def test_a_resumed_run_reports_a_count_once(tmp_path):
     first = kept(tmp_path, source=Counting(200), max_events=100)
     last = kept(tmp_path, source=Counting(200))
     assert (len(first.notices), last.notices) == (1, ["200 read"])
-
-
-def test_a_run_that_is_fenced_off_while_it_resumes_fails_as_later(tmp_path):
-    class Fenced(Numbers):
-        def seek(self, position):
-            raise FencedError("numbers: fenced off", "fenced")
-
-    kept(tmp_path)
-    with raises(ConnectorError, reason="fenced"):  # not an error of the settings
-        kept(tmp_path, source=Fenced())
 
 
 # Part of a batch -------------------------------------------------------------------------------------------------

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import multiprocessing
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,6 @@ from simulations.learners import Learner, named
 from simulations.prequential import Stream
 from simulations.storage import RESULTS_LAST_CHANGED_AT
 
-ROOT = Path(__file__).resolve().parents[2]
 BAYES, NONE = "river.naive_bayes.GaussianNB", "river.dummy.NoChangeClassifier"
 
 
@@ -141,12 +139,14 @@ def asked(out: Path, *more: str) -> list[str]:
 @pytest.mark.slow
 def test_results_survive_a_kill_and_are_not_measured_again(tmp_path, capsys, monkeypatch):
     journal = tmp_path / "drift.jsonl"
-    command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path, "--backend", "threading")]
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
-    while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 2):
+    arguments = asked(tmp_path, "--backend", "threading")
+    process = multiprocessing.get_context("fork").Process(target=main, args=(arguments,))
+    process.start()
+    while process.is_alive() and (not journal.exists() or journal.read_bytes().count(b"\n") < 2):
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     before = {record["key"]: record["seconds"] for record in map(json.loads, journal.read_text().splitlines())}
     assert 2 <= len(before) < 8
     with journal.open("a") as file:
