@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from connectors import open_sink, open_source
 from streamsvm import CPMClassifier
+from tests.commands import completed
 from tests.run.conftest import runner_of
 
 PROGRAM = """
@@ -27,9 +29,9 @@ time.sleep(0.6 if {cancelled} else 60)
     ("waits_for", "cancelled", "code", "said"),
     [("brokers", False, 75, "brokers"), ("model", False, 143, "model"), ("", False, 143, ""), ("", True, 0, "")],
 )
-def test_the_exit_code_depends_on_what_the_run_waits_for(waits_for, cancelled, code, said):
+def test_the_exit_code_depends_on_what_the_run_waits_for(tmp_path, waits_for, cancelled, code, said):
     program = PROGRAM.format(waits_for=waits_for, cancelled=cancelled)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = completed("--version", cwd=tmp_path, prepare=functools.partial(exec, program, {}))
     assert done.returncode == code
     assert said in done.stderr
     assert bool(done.stderr) == bool(said)
