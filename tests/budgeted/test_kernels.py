@@ -313,7 +313,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     )
     for label in range(n_classes):
         model._code(label)
-    vectors.open_classes(model._state, n_classes)
+    vectors.open_classes(model.buffer, n_classes)
     for x, label in zip(X, y.tolist(), strict=True):
         x = x.astype(np.float32).astype(float)
         model.learn_one(dict(enumerate(x.tolist())), label)
@@ -329,7 +329,7 @@ def test_a_third_class_ends_the_sharing_of_one_coefficient():
     model.learn_many(X, y.tolist())
     before = model.model
     model._code(2)
-    vectors.open_classes(model._state, 3)
+    vectors.open_classes(model.buffer, 3)
     after = model.model
     assert (after.coefs[:2] == before.coefs).all()
     assert (after.coefs[2] == 0.0).all()
@@ -343,7 +343,7 @@ def test_metric_follows_the_gradient(n_classes):
     rng = np.random.default_rng(13)
     X, y = blobs(80, n_classes, 3, seed=13)
     model = BSGDClassifier(budget=200, gamma=0.4, scaling="none", absorb=1.0)
-    model._state.metric_rate = 1e-6
+    model.buffer.metric_rate = 1e-6
     model.learn_many(X, y.tolist())
     x = rng.normal(size=3)
     known = model.model
@@ -386,7 +386,7 @@ def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():
 def test_norms_are_updated_with_the_metric():
     X, y = blobs(3_000, 3, 5, seed=14)
     model = BSGDClassifier(budget=30)
-    model._state.metric_rate = 0.2
+    model.buffer.metric_rate = 0.2
     model.learn_many(X, y.tolist())
     relevance = np.array([model.relevance[j] for j in range(X.shape[1])])
     assert relevance.std() > 0.1
@@ -398,7 +398,7 @@ def test_norms_and_kernel_values_of_wide_rows_follow_their_definition():
     X, _ = blobs(400, 2, 200, seed=14)
     y = np.arange(400) // 2 % 2  # uninformative, so that every event becomes a vector
     model = BSGDClassifier(budget=150, scaling="none", absorb=1.0)
-    model._state.metric_rate = 0.2
+    model.buffer.metric_rate = 0.2
     model.learn_many(X[:-1], y[:-1].tolist())
     relevance = np.array([model.relevance[j] for j in range(X.shape[1])])
     vectors, n = model.model.vectors, model.n_support_vectors
@@ -407,7 +407,7 @@ def test_norms_and_kernel_values_of_wide_rows_follow_their_definition():
     assert arrays_of(model)["norms"][:n] == pytest.approx(vectors**2 @ relevance, rel=1e-4)
     model.predict_many(X[-1:])
     far = (X[-1] - vectors) ** 2 @ relevance
-    assert model._state.kernel[:n] == pytest.approx(np.exp(-model._state.gamma_now * far), rel=1e-3)
+    assert model.buffer.kernel[:n] == pytest.approx(np.exp(-model.buffer.gamma_now * far), rel=1e-3)
 
 
 def test_gamma_follows_the_data():

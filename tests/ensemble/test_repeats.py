@@ -206,7 +206,7 @@ def test_late_labels_of_equal_rows_are_counted_by_class_with_many_classes():
         model.predict_one({"a": f"row {x[i]}"}, key=i)
         if i >= 100:
             model.learn_one(i - 100, y[i - 100])
-            state = model.model._state
+            state = model.model.buffer
             found = state.repeats.places[: state.repeats.n_found]
             counted += state.autocorrelation.n_named > 0 and len(found)
             unnamed += state.autocorrelation.n_named > 0 and np.sum(found >= state.autocorrelation.n_named)

@@ -56,7 +56,7 @@ def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come
     long_ago = np.zeros((1, model.memory_size), np.int64)  # predicted before anything was learned
     for i in range(len(X)):
         model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, memory_rows=np.array([1]))
-        state = model._state.parts["1"]
+        state = model.buffer.parts["1"]
         # It starts from the weights of the last head.
         average = linear_head(state, 3) if state.n_averaged < 2 else average
         if state.n_averaged > 0:

@@ -265,7 +265,7 @@ def test_a_feature_is_kept_where_it_is_declared(caplog):
     declared.run_batch(events, y)
     assert declared.notices == []
     assert len(declared.state()[0]["names"]) > 1_000
-    assert CPMClassifier(**declared._get_params()).categories == declared.clone().categories == ("id", "when")
+    assert CPMClassifier(categories=declared.categories).categories == declared.clone().categories == ("id", "when")
     late.run_batch(events, y)
     late.keep_categories(["id"])
     late = CPMClassifier.from_state(*late.state())

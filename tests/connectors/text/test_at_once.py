@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from connectors import open_source
 from connectors.outputs.results import CsvLines
 from connectors.text import arrow_cells
-from connectors.text.source import TextSource
+from connectors.text.csv import CsvFormat
+from connectors.text.json import JsonFormat
 from tests.connectors.streams import events, rejects, write
 
 EXAMPLES = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -23,15 +25,19 @@ EXAMPLES = settings(max_examples=30, suppress_health_check=[HealthCheck.function
 
 def everything(url: str, at_once: bool, **options: Any) -> tuple[list[Any], int]:
     """Return all results of a file, and the number of batches parsed at once."""
-    made, careful = [], TextSource._at_once
+    made: list[Any] = []
 
-    def look(self: TextSource, lines: list[bytes]) -> Any:
-        batch = careful(self, lines) if at_once else None
-        made.extend([batch] if batch is not None else [])
-        return batch
+    def looking(careful: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*given: Any) -> Any:
+            found = careful(*given) if at_once else None
+            made.extend([found] if found is not None else [])
+            return found
+
+        return look
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TextSource, "_at_once", look)
+        for kind in (CsvFormat, JsonFormat):
+            patch.setattr(kind, "at_once", looking(kind.at_once))
         source = open_source(url, label="y", batch_size=4, **options)
         batches = list(source)
         source.close()
