@@ -168,7 +168,6 @@ class Runner:
             stages.MeasureStage(self),
             *([] if report.monitor is None else [MonitorStage(self, report.monitor)]),
             stages.WriteStage(self, class_names),
-            stages.RejectStage(self),
             stages.ObserveStage(self),
         ]
 

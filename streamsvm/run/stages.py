@@ -135,7 +135,7 @@ class MeasureStage(Stage):
 
 
 class WriteStage(Stage):
-    """Write predictions and further records.
+    """Write predictions, rejected records and further records.
 
     Parameters
     ----------
@@ -148,9 +148,10 @@ class WriteStage(Stage):
     def __init__(self, run: Runner, class_names: ClassNames | None) -> None:
         super().__init__(run)
         self._class_names = class_names
+        run.outputs.reject = lambda row: self._reject([row])  # a row that is too large
 
     def take(self, step: Step) -> None:
-        """Write the records of events."""
+        """Write the records of events; stop if the model rejects all of the first ones."""
         kept, outputs, report = step.answers.batch, self.run.outputs, self.run.report
         outputs.origin = kept.origins.shared or outputs.origin
         if len(kept):
@@ -161,26 +162,16 @@ class WriteStage(Stage):
                 report.first_prediction_s = working_time() - self.run.started
         for role, records in step.tables.items():
             outputs.write(role, records)
-
-
-class RejectStage(Stage):
-    """Count rejected records, and write them to the dead-letter output."""
-
-    def __init__(self, run: Runner) -> None:
-        super().__init__(run)
-        run.outputs.reject = lambda row: self._reject([row])
-
-    def take(self, step: Step) -> None:
-        """Take the rejected records; stop if the model rejects all of the first events."""
-        metrics, rejected = self.run.report.metrics, step.answers.batch.rejected
-        if rejected:
-            self._reject(rejected)
+        if kept.rejected:
+            self._reject(kept.rejected)
+        metrics = report.metrics
         refused = metrics.taken - metrics.events
         if refused >= _HOPELESS and refused > metrics.events and not metrics.judged + metrics.unanswered:
-            what = f"{self.run.report.model} rejected {refused} of the first {metrics.taken} events"
-            raise RunError(f"{what}: {rejected[-1].reason}", "hopeless")
+            what = f"{report.model} rejected {refused} of the first {metrics.taken} events"
+            raise RunError(f"{what}: {kept.rejected[-1].reason}", "hopeless")
 
     def _reject(self, rejected: Sequence[Rejected]) -> None:
+        """Count rejected records, and write them to the dead-letter output."""
         self.run.report.reject(rejected)
         table = rejection_table(rejected, joined=self.run.report.late is not None)
         self.run.outputs.write("dead_letter", table)
