@@ -245,9 +245,12 @@ class Refits(Stateful):
         self._remember(note)
 
     def _remember(self, note: dict[str, Any]) -> None:
-        """Count a refit, and keep its note."""
+        """Count a refit, and keep its note.
+
+        Archives sort names, and reports of resumed runs have the same order.
+        """
         kind = note["outcome"].partition(":")[0]
-        self.outcomes[kind] = self.outcomes.get(kind, 0) + 1
+        self.outcomes = dict(sorted((self.outcomes | {kind: self.outcomes.get(kind, 0) + 1}).items()))
         self.seconds += note["seconds"]
         self.notes = [*self.notes, note][-KEPT:]
 
@@ -262,7 +265,7 @@ class Refits(Stateful):
         n_new, n_classes = self.window.n_taken - 1 - int(job.task.window.numbers[-1]), self.learner.n_classes
         newer = self.window.latest(min(n_new, CALIBRATION_MOST, CALIBRATION_PROBABILITIES // n_classes))
         found.calibrate(newer.rows, newer.codes, n_classes)
-        note["settings"] = dict(found.settings)
+        note["settings"] = dict(sorted(found.settings.items()))
         note["score"] = None if math.isnan(found.score) else found.score
         self.vote.add(found, n_classes)
         self.carried = dict(found.settings)

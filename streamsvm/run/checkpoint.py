@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `delayed.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
+_REFITS = "streamsvm.refit.classifier.RefitClassifier"  # whose parameters the option --refit has
 _ALL_STATES = (*_STATES, "decisions", "notices", "monitor", "late")
 
 
@@ -193,10 +194,8 @@ class Checkpoint:
             raise SetupError(f"cannot resume: {what}. {hint}", "checkpoint", option="--reset") from error
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
-        differing = [name for name in old | new if old.get(name) != new.get(name)]
-        if differing:
-            none = "not given"
-            changes = (f"{name} was {old.get(name, none)}, now {new.get(name, none)}" for name in differing)
+        changes = _changes(old, new)
+        if changes:
             what = f"the checkpoint in {self.directory} is of a run with other settings: {'; '.join(changes)}. Use the"
             hint = "same settings to resume, another --checkpoint directory, or --reset to start over"
             raise SetupError(f"{what} {hint}", "another run", option="--reset")
@@ -221,6 +220,16 @@ def identity_of(model: Any, source: Source, sinks: Mapping[str, Sink], settings:
     return {"model": class_path(model)} | {name: repr(value) for name, value in found.items()}
 
 
+def _changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return the differences of two runs, not of parameters if models differ."""
+    differing = [name for name in old | new if old.get(name) != new.get(name)]
+    if "model" in differing:
+        differing = [name for name in differing if not name.startswith("parameter ")]
+    option = "--refit: " if _REFITS in (old.get("model"), new.get("model")) else ""
+    none, options = "not given", {name: option for name in differing if name.startswith(("model", "parameter "))}
+    return [f"{options.get(name, '')}{name} was {old.get(name, none)}, now {new.get(name, none)}" for name in differing]
+
+
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot without the lock.
 
@@ -238,7 +247,11 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
-    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}." for part in _ALL_STATES))})
+    try:
+        check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}." for part in _ALL_STATES))})
+    except ValueError as error:
+        what = f"{path} is a checkpoint of another version of streamsvm, which alone can read it"
+        raise ValueError(f"{what}: {error}") from error
     states = {part: part_of((header, arrays), part) for part in _ALL_STATES if part in header}
     ended, code = str(header.get("ended", "")), str(header.get("code", ""))
     return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -133,3 +134,36 @@ def test_another_archive_is_no_checkpoint(tmp_path, change):
     write_archive(path, {name: value for name, value in kept.items() if value is not None}, {})
     with raises(ValueError, named=next(iter(change)).replace("class", "Polytopes")):
         read_snapshot(path)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
+    """Earlier versions separated the names of parts and of their arrays by a slash."""
+    header = {
+        "class": "Checkpoint",
+        "identity": {},
+        "source": {},
+        "sinks": {},
+        "model": {},
+        "metrics": {},
+        "history": {},
+    }
+    path = tmp_path / "checkpoint.safetensors"
+    write_archive(path, header, {"history/relevances": np.zeros(1)})
+    what = f"{path} is a checkpoint of another version of streamsvm, which alone can read it"
+    with Checkpoint(tmp_path) as checkpoint, raises(SetupError, option="--reset", named=what):
+        checkpoint.read({})
+
+
+def test_refits_that_were_added_or_changed_are_named_by_their_option(tmp_path):
+    """Parameters of another class of model are not listed."""
+    refits = {"model": "streamsvm.refit.classifier.RefitClassifier", "parameter solver": "'newton'"}
+    alone = {"model": "streamsvm.polytope.classifier.CPMClassifier", "parameter n_faces": "3"}
+    for old, new, named in (
+        (refits, refits | {"parameter solver": "'trees'"}, "--refit: parameter solver was 'newton', now 'trees'. Use"),
+        (refits, alone, f"--refit: model was {refits['model']}, now {alone['model']}. Use"),
+        (alone, alone | {"parameter n_faces": "5"}, "settings: parameter n_faces was 3, now 5. Use"),
+    ):
+        checkpoint = Checkpoint(tmp_path)
+        checkpoint.write(replace(snapshot(), identity=old))
+        with raises(SetupError, reason="another run", option="--reset", named=named):
+            checkpoint.read(new)

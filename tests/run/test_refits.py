@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, cli
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, cli, load
 from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.run.classifiers import with_refits
@@ -143,6 +143,18 @@ def report() -> Report:
     seconds, outcomes = done.refits.seconds + note["seconds"], {"votes": 3, "failed": 1}
     done.refits = replace(done.refits, last=[*done.refits.last, note], outcomes=outcomes, seconds=seconds)
     return done
+
+
+def test_figures_of_refits_keep_their_order_in_a_resumed_run(tmp_path):
+    """Settings of the trees are `max_iter` and `learning_rate` when they are made."""
+    model = RefitClassifier(CPMClassifier(), "trees", trigger=Every(200), delay=64)
+    model.learn_many([{"a": i % 7.0} for i in range(300)], [i % 7 > 2 for i in range(300)])
+    for number, outcome in enumerate(("skipped: one class", "failed: ValueError: a"), 2):
+        model._refits._remember({"number": number, "outcome": outcome, "seconds": 0.5})
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert list(again.refits[0]["settings"]) == list(model.refits[0]["settings"]) == ["learning_rate", "max_iter"]
+    assert [*again.refit_totals()["outcomes"]] == [*model.refit_totals()["outcomes"]] == ["failed", "skipped", "votes"]
 
 
 def test_totals_include_refits_that_are_no_longer_stored(monkeypatch):
