@@ -116,7 +116,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     to = [("--reference", "512", "--alerts", f"kafka://{broker}/{alert}") for alert in alerts]
     ran_here("run", *arguments(broker, source, outs[0], deads[0], *to[0], *end, N), cwd=plain, check=True)
     with Run(*arguments(broker, source, outs[1], deads[1], *to[1], *end, 100), cwd=broken) as run:
-        is_due = run.killed_when(lambda: marked(broker, source, outs[1]) >= 0.4 * N and is_refitting(broken))
+        is_due = run.killed_when(lambda: is_refitting(broken) and marked(broker, source, outs[1]) >= 0.4 * N)
         assert is_due, "the process was too quick to be killed"
     assert is_refitting(broken), "no window was being solved"
     ran_here("run", *arguments(broker, source, outs[1], deads[1], *to[1], *end, 5000), cwd=broken, check=True)
