@@ -51,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(os.environ["STREAMSVM_WHEEL"]).resolve()
     place = tmp_path_factory.mktemp("compiled")
     shutil.copytree(ROOT, place / "checkout", ignore=NOT_COPIED)
-    modules = r"online\.driver\.(drive|event)|polytope\.kernels\.(run_event|open)|refit\.frozen_models\.build_masks"
+    modules = r"online\.driver|polytope\.kernels\.(run_event|open)|refit\.frozen_models\.build_masks"
     env = {"STREAMSVM_TARGET": TARGET, "STREAMSVM_MODULES": modules}
     run(
         *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", place),
