@@ -159,13 +159,15 @@ def test_figures_of_refits_keep_their_order_in_a_resumed_run(tmp_path):
 
 def test_totals_include_refits_that_are_no_longer_stored(monkeypatch):
     monkeypatch.setattr("streamsvm.refit.schedule.KEPT", 2)
-    model = RefitClassifier(CPMClassifier(), "newton")
-    for i, outcome in enumerate(["votes", "failed: ValueError: a", "votes", "failed: TypeError: b", "votes"]):
-        model._refits._remember({"number": i, "outcome": outcome, "seconds": 0.5})
-    again = RefitClassifier.from_state(*model.state())
+    model = RefitClassifier(CPMClassifier(), "newton", Latest(100), Every(100), delay=64)
+    n = np.arange(570)
+    model.learn_many(np.eye(2)[n % 2], n % 2 * (n // 100 % 2 == 0))  # the second and fourth window have one class
+    totals, again = model.refit_totals(), RefitClassifier.from_state(*model.state())
+    assert totals["outcomes"] == {"votes": 3, "skipped": 2}
+    assert totals["seconds"] > sum(refit["seconds"] for refit in model.refits)
     for one in (model, again):
         assert len(one.refits) == 2
-        assert one.refit_totals() == {"outcomes": {"votes": 3, "failed": 2}, "seconds": 2.5, "share": 0.0}
+        assert one.refit_totals() == totals
 
 
 def test_the_share_of_the_vote_is_that_of_the_leaders(report):
