@@ -20,6 +20,8 @@ from streamsvm.run.history import notices_of
 from streamsvm.run.metrics import Metrics
 
 _HALF = 0.5  # share of a file after which sorted labels are reported
+# A class that occurs only in the last event is reported among this many classes and labels.
+_FEWEST, _MANY = 3, 50
 _LOOK = 100  # events between two checks of the rejected ones
 _WARN_AGAIN_S = 60.0
 _VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # values that differ between events with a common reason
@@ -61,7 +63,7 @@ class RunNotices:
     def __init__(self, source: Source, metrics: Metrics, *, learns: bool) -> None:
         self._source, self._metrics, self._learns = source, metrics, learns
         self._before: list[Notice] = []
-        self._is_sorted = False
+        self._is_sorted, self._last = False, ""
         self._strange = Notices(logger)
         self._looked = (0, 0)
         self._warn_at = -math.inf
@@ -79,7 +81,7 @@ class RunNotices:
     def of_labels(self) -> list[str]:
         """Warnings about labels that still apply."""
         order = self._metrics.order_notice if self._is_sorted else ""  # empty once an earlier label returns
-        return [*self._strange.texts, *([order] if order else [])]
+        return [*self._strange.texts, *([order] if order else []), *([self._last] if self._last else [])]
 
     def look(self, classes: Sequence[Any], fraction: float) -> None:
         """Check the labels so far, after a batch.
@@ -94,6 +96,16 @@ class RunNotices:
         if classes and not self._learns and len(metrics.labels) > len(classes):
             arrived = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
             self._strange.say(*stranger_notices(arrived, classes))
+
+    def look_at_last(self) -> None:
+        """Check the last label of a stream: rows below a table often summarise it."""
+        metrics, seen = self._metrics, self._metrics.seen
+        if not self._learns or (seen > 0).sum() < _FEWEST or seen.sum() < _MANY or (seen == 1).sum() != 1:
+            return
+        if seen[metrics.last] == 1:
+            label = shown(repr(metrics.labels[metrics.last]))
+            self._last = f"class {label} occurs only in the last event: remove the row if it summarises the others"
+            logger.warning("%s: %s", self._source.name, self._last)
 
     def count_rejects(self, last: Rejected) -> None:
         """Warn, at most once a minute, if most recent events were rejected."""

@@ -204,3 +204,4 @@ class ObserveStage(Stage):
         """Check all labels at the end of the stream."""
         if self.run.report.ended == "end of stream":
             self.run.notices.look(self.run.learner.classes, 1.0)
+            self.run.notices.look_at_last()

@@ -74,6 +74,15 @@ def test_a_sorted_file_is_reported_once(y, capsys):
     assert f"{len(np.unique(y))} classes" in notice
 
 
+@pytest.mark.parametrize(("last", "found"), [(["Total"], True), (["a"], False), (["Total", "a"], False), ([], False)])
+def test_a_class_of_the_last_row_alone_is_reported(last, found, capsys):
+    write("in.csv", ["a", "b"] * 50 + last)
+    notices()
+    out, err = capsys.readouterr()
+    assert ("class 'Total' occurs only in the last event" in err) == found
+    assert out.count("summarises") == found
+
+
 def test_sorted_labels_are_reported_during_the_run(capsys):
     write("in.csv", np.repeat(np.arange(10), 1500))
     assert notices("--max-events", "10000")
