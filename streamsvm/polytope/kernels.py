@@ -1,9 +1,8 @@
 """Kernels and state schema of the convex polytope machine.
 
-Each class has a polytope of K hyperplanes ("faces"), trained against all other classes. The score of class c is f_c(x)
-= max_k W_ck . x. W is stored as a_c V with one scalar a_c per class, so that shrinking costs nothing. V has one row of
-all faces of all classes for each weight row: the bias, then the columns. An event with n pairs therefore reads n
-contiguous rows.
+Each class has a polytope of K hyperplanes ("faces"). The score of class c is f_c(x) = max_k W_ck . x. W is stored as
+a_c V with one scalar a_c per class, so that shrinking costs nothing. V has one row of all faces of all classes for each
+weight row: the bias, then the columns. An event with n pairs therefore reads n contiguous rows.
 
 Kantchelian et al., "Large-Margin Convex Polytope Machine", NIPS 2014, Algorithms 1 and 2.
 """
@@ -37,8 +36,6 @@ SMALLEST = 1e-9
 # Step size and range of the inverse temperature.
 CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
-# With more than this number of other classes, the steps against them are smaller.
-MOST_OTHERS = 20.0
 CPM = Schema(
     "cpm",
     {
@@ -137,54 +134,73 @@ def fold(weights, first, k, factor):
 
 @inlined
 def step(state, rows, values, m, label, weight):
-    """Make one step of every polytope on an event with known scores (Algorithm 1).
+    """Make one step of every polytope on an event with known scores.
+
+    Two classes take the steps of Algorithm 1. With more classes, the event moves its class up, and down all classes
+    whose score is not smaller by at least 1.
 
     Parameters
     ----------
     rows, values, m
         The m pairs of the event.
     label
-        Class of the event, or -1.
+        Class of the event.
     weight
         Weight of the event.
     """
     k, classes, coefs, tops, scores = state.n_faces, state.classes, state.coefs, state.tops, state.scores
     open_classes(state, label + 1)
-    n = state.n_classes
-    if label >= 0:
-        own = classes[label]
-        own.learned += 1.0
-        weight *= own.weight
-        if state.balanced > 0.0:
-            weight *= (state.rows.seen + 1.0) / (n * own.learned)
+    n, own = state.n_classes, classes[label]
+    own.learned += 1.0
+    weight *= own.weight
+    if state.balanced > 0.0:
+        weight *= (state.rows.seen + 1.0) / (n * own.learned)
+    f = own.scale * tops[uint(label)]
+    n_rivals = count_rivals(state, label, f - 1.0) if n > 2 else 0
     low, high, is_parted = n * k, 0, n > FEW
-    # A class has up to n - 1 steps against it for each step for it. With many classes, they would erase its weights.
-    fewer = min(MOST_OTHERS / max(n - 1.0, 1.0), 1.0)
-    against = fewer * fewer
     for c in range(n):
         first, a, top = c * k, classes[uint(c)].scale, tops[uint(c)]
-        violated = a * top < 1.0 if c == label else a * top > -1.0
+        if n > 2:
+            violated = n_rivals > 0 if c == label else a * top > f - 1.0
+        else:
+            violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
-            share = 1.0 if c == label else against
-            change = share * weight / (state.l2 * step_count(state, c) * a)
+            change = weight / (state.l2 * step_count(state, c) * a)
             if c == label:
-                for f in range(first, first + k):
-                    coefs[uint(f)] = 0.0
                 write_coef(state, c, change)
             else:
-                threshold = -1.0 / a
-                for f in range(first, first + k):
-                    coefs[uint(f)] = -change if scores[uint(f)] > threshold else 0.0
+                # A class has up to n - 1 events against it for each of its own, so rivals share a step.
+                threshold, change = (top, change / n_rivals) if n > 2 else (-1.0 / a, change)
+                for i in range(first, first + k):
+                    above = scores[uint(i)] >= threshold if n > 2 else scores[uint(i)] > threshold
+                    coefs[uint(i)] = -change if above else 0.0
             if is_parted and high > 0 and first - high > GAP:
                 add_faces(state.weights, low, high, rows, values, m, coefs)
                 low = first
             low, high = min(low, first), first + k
         elif high > 0:  # `add_faces` may cover this class, too
-            for f in range(first, first + k):
-                coefs[uint(f)] = 0.0
+            for i in range(first, first + k):
+                coefs[uint(i)] = 0.0
     if low < high:
         add_faces(state.weights, low, high, rows, values, m, coefs)
-    for c in range(n):
+    shrink(state)
+
+
+@inlined
+def count_rivals(state, label, least):
+    """Return the number of other classes with a score above `least`."""
+    n_rivals = 0
+    for c in range(state.n_classes):
+        if c != label and state.classes[uint(c)].scale * state.tops[uint(c)] > least:
+            n_rivals += 1
+    return n_rivals
+
+
+@inlined
+def shrink(state):
+    """Shrink the weights of all classes, and count a step."""
+    k, classes = state.n_faces, state.classes
+    for c in range(state.n_classes):
         t = step_count(state, c)
         a = classes[uint(c)].scale * (1.0 - 1.0 / t)
         classes[uint(c)].steps += 1.0
@@ -196,8 +212,10 @@ def step(state, rows, values, m, label, weight):
 
 @kernel
 def write_coef(state, c, change):
-    """Write the coefficient of an event of class c to its assigned face."""
+    """Write the coefficients of an event of class c, 0 but for one face."""
     first, best, top = c * state.n_faces, 0, state.tops[c]
+    for f in range(first, first + state.n_faces):
+        state.coefs[uint(f)] = 0.0
     while state.scores[first + best] < top:
         best += 1
     chosen = assign(state, c, best) if state.entropy > 0.0 else best
@@ -206,11 +224,15 @@ def write_coef(state, c, change):
 
 @kernel
 def open_classes(state, n):
-    """Add polytopes with zero weights until there are n classes."""
+    """Add polytopes with zero weights until there are n classes.
+
+    From the third class on, events compare classes, so their step sizes are equal.
+    """
     k = state.n_faces
     for c in range(state.n_classes, n):
         own = state.classes[c]
         own.scale = own.next_count = 1.0
+        own.steps = state.classes[0].steps if c >= 2 else 0.0
         state.tops[c] = 0.0
         for f in range(c * k, (c + 1) * k):
             state.scores[f] = 0.0

@@ -62,22 +62,28 @@ class Twin:
         """Perform one step."""
         x = np.concatenate([[1.0], np.nan_to_num(row)])
         own = self.polytopes.setdefault(label, Polytope(self.k, len(row)))
+        first = next(iter(self.polytopes.values()))
+        if own.learned == 0 and len(self.polytopes) > 2:
+            own.steps = first.steps
         self.seen += 1
         own.learned += 1
         if self.class_weight == "balanced":
             weight *= self.seen / (len(self.polytopes) * own.learned)
         elif self.class_weight is not None:
             weight *= self.class_weight.get(label, 1.0)
-        against = min(1.0, 20.0 / max(len(self.polytopes) - 1, 1)) ** 2
+        several, tops = len(self.polytopes) > 2, {id(p): p.scores(x).max() for p in self.polytopes.values()}
+        rivals = {i for i, top in tops.items() if i != id(own) and top > tops[id(own)] - 1.0}
         for polytope in self.polytopes.values():
             scores = polytope.scores(x)
             t = min(polytope.steps + 2, self.horizon)
             step = weight / (self.l2 * t)
             if polytope is own:
-                if scores.max() < 1.0:
+                if rivals if several else scores.max() < 1.0:
                     polytope.W[self.assign(polytope, scores)] += step * x
-            else:
-                polytope.W[scores > -1.0] -= against * step * x
+            elif not several:
+                polytope.W[scores > -1.0] -= step * x
+            elif id(polytope) in rivals:
+                polytope.W[scores == scores.max()] -= step / len(rivals) * x
             polytope.W *= 1.0 - 1.0 / t
             polytope.steps += 1
 
