@@ -60,7 +60,8 @@ class StreamSVMClassifier(Ensemble):
         the log loss. Set it to False if events have no order, or if labels arrive in a different order from events.
     budget
         Maximum number of support vectors of each kernel member. Large members have five times as many. None: depends on
-        `effort`.
+        `effort`. With `effort="low"` and more than 100 classes, choose at least two per class: with 300 overlapping
+        classes, 600 raise the accuracy from 23 to 39 %, in 1.4 times the time.
     members
         Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"`, `"trees"` and
         `"polytope"`. None: depends on `effort`.
