@@ -21,7 +21,7 @@ from streamsvm.decide.prediction_sets import PredictsSets
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
 from streamsvm.delayed.models import OwnModel, RowModel, is_own
-from streamsvm.delayed.protocol import Events
+from streamsvm.delayed.protocol import Arrivals
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOW
 from streamsvm.delayed.store import Store
@@ -307,7 +307,8 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
             join, text = self._join or self._started_join(), key_text(x if key is None else key)
             if not join.learn_one(y, text, NOW if time is None else milliseconds(time)):
                 moment = self._moment(time, join)
-                join.step(Events([], [], _NO_TIMES, _NO_ORIGINS[:0]), LateLabels([y], [text], moment, _AT_ONCE), [text])
+                label = LateLabels([y], [text], moment, _AT_ONCE)
+                join.step(Arrivals([], [], _NO_TIMES, _NO_ORIGINS[:0]), label, [text])
             if self._adapter.refused:
                 raise ValueError(self._adapter.take_refused()[0])
             if self._keys.wants_labels:
@@ -336,7 +337,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
             self._keys.add([text], self._moment(time, join), [], [])
         if is_single and adapter.single is not None:
             return adapter.single
-        n_before, events = len(adapter.classes), Events([x], [text], self._moment(time, join), _NO_ORIGINS)
+        n_before, events = len(adapter.classes), Arrivals([x], [text], self._moment(time, join), _NO_ORIGINS)
         answer, _ = join.step(events, LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
         for reason in adapter.take_refused():
             logger.warning("%s", reason)

@@ -15,7 +15,7 @@ from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.models import OwnModel, RowModel
-from streamsvm.delayed.protocol import OUTCOMES, Answer, Events, Matches, ModelRows
+from streamsvm.delayed.protocol import OUTCOMES, Answer, Arrivals, Matches, ModelRows
 from streamsvm.delayed.rows import OWN, Packed, PaddedKeys, in_order, stacked
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
@@ -28,7 +28,7 @@ _NOTES = 2  # greatest number of values stored beside probabilities: decision an
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
 _NO_TIMES = np.zeros(0, np.int64)
 _NO_KEYS = PaddedKeys.of([])
-_NO_EVENTS = Events([], [], _NO_TIMES, np.zeros((0, 2), np.int64))
+_NO_EVENTS = Arrivals([], [], _NO_TIMES, np.zeros((0, 2), np.int64))
 _LABEL = np.zeros(1, np.bool_)
 _LEAVING = (TIMEOUT, kernels.DROPPED)
 
@@ -236,7 +236,7 @@ class Join:
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
-    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Matches]:
+    def step(self, events: Arrivals, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Matches]:
         """Process events and labels in order; return predictions and matches."""
         n, m, store = len(events), len(late), self.store
         keys, is_event = PaddedKeys.of(events.keys), np.zeros(n + m, np.bool_)
@@ -254,7 +254,7 @@ class Join:
 
     def _run(
         self,
-        events: Events,
+        events: Arrivals,
         rows: Packed,
         keys: PaddedKeys,
         late_keys: Sequence[str],
@@ -282,7 +282,7 @@ class Join:
         self._free(journal)
         return Answer(codes, scores, probas, timeline.slots, decided), joined
 
-    def _model_rows(self, events: Events, timeline: Timeline, values: Sequence[Any]) -> ModelRows:
+    def _model_rows(self, events: Arrivals, timeline: Timeline, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, stored ones to learn."""
         store, n, old, size = self.store, len(events), timeline.old, self._size
         rows, labels, memory_rows = timeline.rows, timeline.label + 2, timeline.source + 1

@@ -87,7 +87,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Events:
+class Arrivals:
     """Arriving events.
 
     Parameters

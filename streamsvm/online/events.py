@@ -17,7 +17,7 @@ from streamsvm.labels import unhashable
 from streamsvm.locks import locked
 from streamsvm.online import driver
 from streamsvm.online.memory import LearnerMemory
-from streamsvm.online.row_methods import Events
+from streamsvm.online.row_methods import Encoded
 
 
 class EventLearner(LearnerMemory):
@@ -244,7 +244,7 @@ class EventLearner(LearnerMemory):
 
     # Single events of a classifier around this learner -----------------------------------------------------------
 
-    def encode_event(self, x: dict[Any, Any]) -> Events:
+    def encode_event(self, x: dict[Any, Any]) -> Encoded:
         """Encode a single event to predict.
 
         Parameters
@@ -254,10 +254,10 @@ class EventLearner(LearnerMemory):
 
         Returns
         -------
-        Events
+        Encoded
             The encoded event, without a label.
         """
-        return Events(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), np.array([-1]))
+        return Encoded(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), np.array([-1]))
 
     @property
     def fast_path(self) -> tuple[Any, ...]:

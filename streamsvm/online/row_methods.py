@@ -27,7 +27,7 @@ Late = tuple[Ints, Ints]
 """The arguments `memories` and `memory_rows` of `run_batch`."""
 
 
-class Events(NamedTuple):
+class Encoded(NamedTuple):
     """Encoded events.
 
     Parameters
@@ -64,7 +64,7 @@ class RowMethods(PredictsSets, Mutable, Explains, Changes, Archived, base.MiniBa
         """Number of classes learned."""
 
     @abstractmethod
-    def encode(self, X: Any) -> Events:
+    def encode(self, X: Any) -> Encoded:
         """Encode rows to predict.
 
         Parameters
@@ -84,7 +84,7 @@ class RowMethods(PredictsSets, Mutable, Explains, Changes, Archived, base.MiniBa
         unlabelled: bool = False,
         complete: bool = True,
         whole: bool = True,
-    ) -> Events:
+    ) -> Encoded:
         """Encode rows to learn; new columns and classes are added.
 
         Parameters
@@ -100,13 +100,13 @@ class RowMethods(PredictsSets, Mutable, Explains, Changes, Archived, base.MiniBa
 
         Returns
         -------
-        Events
+        Encoded
             The encoded rows with class numbers, weights and event times.
         """
 
     @abstractmethod
     def run_rows(
-        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
+        self, events: Encoded, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats]:
         """Predict events and learn those with a class.
 
@@ -163,7 +163,7 @@ class RowMethods(PredictsSets, Mutable, Explains, Changes, Archived, base.MiniBa
         self._learn_rows(self.encode_labelled(X, y, w, times), predict=False)
 
     def _learn_rows(
-        self, events: Events, predict: bool = True, proba: bool = False, sets: Key | None = None
+        self, events: Encoded, predict: bool = True, proba: bool = False, sets: Key | None = None
     ) -> tuple[Ints, Floats, Members | None]:
         """Predict and learn events; return classes, probabilities and sets.
 

@@ -21,7 +21,7 @@ from streamsvm.online import driver
 from streamsvm.online.batch import BATCH
 from streamsvm.online.classes import are_labels
 from streamsvm.online.events import EventLearner
-from streamsvm.online.row_methods import Events, Late
+from streamsvm.online.row_methods import Encoded, Late
 
 _NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
@@ -29,8 +29,8 @@ _NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 class RowLearner(EventLearner):
     """Encoding, prediction and training of rows."""
 
-    def encode(self, X: Any) -> Events:
-        return Events(self._space.encode(X))
+    def encode(self, X: Any) -> Encoded:
+        return Encoded(self._space.encode(X))
 
     def encode_labelled(
         self,
@@ -42,7 +42,7 @@ class RowLearner(EventLearner):
         unlabelled: bool = False,
         complete: bool = True,
         whole: bool = True,
-    ) -> Events:
+    ) -> Encoded:
         refuse_other_order(X, y)
         labels = coded_labels(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
@@ -67,18 +67,18 @@ class RowLearner(EventLearner):
             self._look_at_first(rows)
         self._grow()
         self._make_room(len(rows))
-        return Events(rows, codes, weights)
+        return Encoded(rows, codes, weights)
 
     def decode(self, codes: Ints) -> NDArray[Any]:
         return self.labels.decode(codes)
 
     def run_rows(
-        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
+        self, events: Encoded, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats]:
         return self._run(events, predict, score, n_proba, late, predict and events.codes is None)
 
     def _run(
-        self, events: Events, predict: bool, score: bool, n_proba: int, late: Late | None, unordered: bool
+        self, events: Encoded, predict: bool, score: bool, n_proba: int, late: Late | None, unordered: bool
     ) -> tuple[Ints, Floats, Floats]:
         """Implement `run_rows`.
 
@@ -122,4 +122,4 @@ class RowLearner(EventLearner):
         n, d = len(masks), len(columns)
         kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
         rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
-        return self._run(Events(rows), False, False, self.n_classes, None, True)[2]
+        return self._run(Encoded(rows), False, False, self.n_classes, None, True)[2]

@@ -18,7 +18,7 @@ from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.values import seconds_of
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.online.row_methods import Events, Late, RowMethods
+from streamsvm.online.row_methods import Encoded, Late, RowMethods
 from streamsvm.refit.schedule import Refits
 
 
@@ -147,10 +147,10 @@ class RefitRows(RowMethods):
     def n_classes(self) -> int:
         return self._model.n_classes
 
-    def encode(self, X: Any) -> Events:
+    def encode(self, X: Any) -> Encoded:
         return self._model.encode(X)
 
-    def encode_labelled(self, X: Any, y: Any, w: Any = None, times: Any = None, **options: bool) -> Events:
+    def encode_labelled(self, X: Any, y: Any, w: Any = None, times: Any = None, **options: bool) -> Encoded:
         """Encode labelled events with their times.
 
         Parameters
@@ -162,13 +162,13 @@ class RefitRows(RowMethods):
         """
         moments = event_times(times, y)
         rows, codes, weights, _ = self._model.encode_labelled(X, y, w, **options)
-        return Events(rows, codes, weights, moments)
+        return Encoded(rows, codes, weights, moments)
 
     def decode(self, codes: Ints) -> NDArray[Any]:
         return self._model.decode(codes)
 
     def run_rows(
-        self, events: Events, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
+        self, events: Encoded, *, predict: bool = True, score: bool = False, n_proba: int = 0, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats]:
         if events.codes is None:
             return self._run_part(events, predict, n_proba)[:3]
@@ -184,14 +184,14 @@ class RefitRows(RowMethods):
             part, own = slice(at, end), events.rows.part(at, end)
             own_late = None if late is None else (late[0], late[1][part])
             found[part], scores[part], proba[part], errors = self._run_part(
-                Events(own, codes[part], weights[part]), predict, n_proba, own_late
+                Encoded(own, codes[part], weights[part]), predict, n_proba, own_late
             )
             n_done += self._refits.take(own, codes[part], weights[part], moments[part], errors)
             at = end
         return found, scores, proba
 
     def _run_part(
-        self, events: Events, predict: bool, n_proba: int, late: Late | None = None
+        self, events: Encoded, predict: bool, n_proba: int, late: Late | None = None
     ) -> tuple[Ints, Floats, Floats, Floats]:
         """Predict and learn rows; return classes, scores, probabilities and errors.
 

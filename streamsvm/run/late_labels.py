@@ -16,7 +16,7 @@ from connectors.events import Batch, LateLabels
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
-from streamsvm.delayed.protocol import Answer, Events, Matches
+from streamsvm.delayed.protocol import Answer, Arrivals, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import State, Stateful, nested, part_of
@@ -157,14 +157,14 @@ class JoinStage(ModelStage):
         waits = np.flatnonzero(slots >= 0)
         return waits[self.budget.wants_many(scores[waits])]
 
-    def _events(self, batch: Batch) -> Events:
+    def _events(self, batch: Batch) -> Arrivals:
         n, columns = len(batch), batch.origins.columns
         self._places = self._places or list(columns)
         origins = np.zeros((n, N_ORIGINS), np.int64)
         for j, (name, column) in enumerate(columns.items()):
             is_text = name == FILE
             origins[:, j] = [self._files.setdefault(text, len(self._files)) for text in column] if is_text else column
-        return Events(
+        return Arrivals(
             batch.features or batch.rows(),
             key_texts([] if batch.keys is None else batch.keys),
             np.asarray(batch.times, np.int64),

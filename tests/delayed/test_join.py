@@ -21,7 +21,7 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.protocol import Answer, Events, ModelRows
+from streamsvm.delayed.protocol import Answer, Arrivals, ModelRows
 from streamsvm.delayed.store import Store
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
@@ -268,7 +268,7 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
         if kind == "dicts":
             features = [_as_dict(x) for x in numbers.tolist()]
         late = LateLabels([f"c{one[2]}" for one in labels], [], [one[1] for one in labels], np.array(before, np.int64))
-        taken = Events(
+        taken = Arrivals(
             features,
             [str(key) for key, _ in events],
             np.array([t for _, t in events], np.int64),
@@ -375,7 +375,7 @@ def test_segments_that_are_closed_and_kept_on_disk(
 def predict_wide(join: Join, start: int) -> None:
     """Predict 500 events of 51 numbers."""
     n = np.arange(start, start + 500)
-    events = Events({f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 2), int))
+    events = Arrivals({f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 2), int))
     join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
 
 
@@ -404,7 +404,7 @@ def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
 def test_sparse_rows_are_restored_exactly() -> None:
     rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
     store = Store()
-    events = Events(rows, ["a", "b", "c"], np.arange(3), np.zeros((3, 2), np.int64))
+    events = Arrivals(rows, ["a", "b", "c"], np.arange(3), np.zeros((3, 2), np.int64))
     Join(store, Blind()).step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
     found = store.rows(np.arange(3))
     for name in ("indptr", "indices", "values"):

@@ -21,7 +21,7 @@ from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.protocol import Answer, Events
+from streamsvm.delayed.protocol import Answer, Arrivals
 from streamsvm.delayed.store import Store
 from streamsvm.refit import Growing
 from tests.learners import assert_same_knowledge
@@ -55,7 +55,7 @@ def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarra
             np.minimum(then + DELAY + 1 - start, len(now)),
         )
         part = {name: X[now, j] for j, name in enumerate("abc")}
-        events = Events(part, [str(i) for i in now.tolist()], 2 * now, np.zeros((len(now), 2), np.int64))
+        events = Arrivals(part, [str(i) for i in now.tolist()], 2 * now, np.zeros((len(now), 2), np.int64))
         answers.append(join.step(events, late, [str(i) for i in then.tolist()])[0])
     return np.concatenate([a.codes for a in answers]), np.concatenate([a.scores for a in answers])
 
@@ -147,7 +147,7 @@ def test_single_events_and_labels_equal_steps(
             if i > 90 and i % 10 == 9:
                 x["text"] = "t"
             events, none = (
-                Events([x], [key], np.array([time]), np.zeros((1, 2), np.int64)),
+                Arrivals([x], [key], np.array([time]), np.zeros((1, 2), np.int64)),
                 LateLabels([], [], [], NONE),
             )
             if joins[0].predict_one(x, key, time):
@@ -164,7 +164,7 @@ def test_single_events_and_labels_equal_steps(
                 np.testing.assert_array_equal(getattr(one.decided, name), getattr(other.decided, name))
         else:
             label = rng.choice(["same", "other"] if i < 80 else ["same", "other", "third"])
-            given = Events([], [], NONE, np.zeros((0, 2), np.int64)), LateLabels([label], [], [time], AT_ONCE), [key]
+            given = Arrivals([], [], NONE, np.zeros((0, 2), np.int64)), LateLabels([label], [], [time], AT_ONCE), [key]
             if joins[0].learn_one(label, key, time):
                 n_alone += 1
             else:
