@@ -6,10 +6,8 @@ log Q(c) - log M_0(c) is the information of the previous labels beyond the class
 probabilities p of a vote to p'(c) ~ p(c)^beta exp(exponent lift(c)). The exponents `exponent` and beta follow the
 gradient of the log loss of p'.
 
-Predictions are a mixture of p, p', Q and a pool. The weights of the mixture are posterior probabilities under a small
-probability of a switch (fixed share). Its log loss is therefore close to the best of the four, also after a change. The
-pool is a mixture of p, p' and Q with slowly changing weights (online expectation maximisation). It is the best one if
-p, p' and Q are right about different events.
+Predictions are a mixture of p, p' and Q. The weights of the mixture are posterior probabilities under a small
+probability of a switch (fixed share). Its log loss is therefore close to the best of the three, also after a change.
 
 The class named by the mixture is not always the most accurate answer. Other answers are the classes named by p, p' and
 Q, the last label, the label one season ago, and the most frequent class. The decayed accuracies of all answers are
@@ -89,11 +87,9 @@ LOSS_RATE = 0.002
 MOST_EXPONENT = 3.0
 # Label autocorrelation counts as used if it reduces the log loss by at least this amount.
 MARGIN = 0.003
-# Probabilities in the mixture: p of the vote, p', Q, and the pool.
-VOTE, CORRECTED, EXPECTED, POOL = range(4)
-MIXED = 4
-# Rate of the weights of the pool, and their least value.
-POOL_RATE, LEAST_POOLED = 1e-3, 1e-4
+# Probabilities in the mixture: p of the vote, p', and Q.
+VOTE, CORRECTED, EXPECTED = range(3)
+MIXED = 3
 # Accuracies of the answers average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION answers had been
 # wrong. An answer replaces the mixture if it was right once more within the window.
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
@@ -152,12 +148,11 @@ AUTOCORRELATION = Schema(
             bounds=(0.0, MOST_REACH),
         ),
         "mixed_shares": Array(
-            (MIXED,), "posterior weights of p, p', Q and the pool", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+            (MIXED,), "posterior weights of p, p' and Q", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
         ),
-        "pooled": Array((MIXED,), "weights of p, p', Q in the pool", start=1.0 / POOL, saved=True, bounds=(0.0, 1.0)),
         "accuracies": Array((ANSWERS,), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
         "answers": Array((ANSWERS,), "positions of the answers among the classes voted on, or -1", i64, start=-1),
-        "mixtures": Array((MIXED, "classes"), "probabilities p, p', Q and the pool for the current event"),
+        "mixtures": Array((MIXED, "classes"), "probabilities p, p' and Q for the current event"),
         "logs": Array(("classes",), "log probabilities of the vote"),
         "lifts": Array(("classes",), "lift of each class"),
         "mixture": Array(("classes",), "probabilities of the mixture"),
@@ -190,18 +185,6 @@ def combine(state, n):
 
 
 @inlined
-def pool_rows(state, weights, out, n):
-    """Write the weighted sum of p, p' and Q to `out`.
-
-    If the lift has a weight below 1, p' takes part of the weight of Q.
-    """
-    rows, of_expected = state.mixtures, state.weight * weights[EXPECTED]
-    of_corrected = weights[CORRECTED] + weights[EXPECTED] - of_expected
-    for c in range(n):
-        out[c] = weights[VOTE] * rows[VOTE, c] + of_corrected * rows[CORRECTED, c] + of_expected * rows[EXPECTED, c]
-
-
-@inlined
 def prefer_answer(state, n):
     """Give the largest probability of the mixture to the most accurate answer."""
     mixture, answers, is_late = state.mixture, state.answers, state.late > 0.5
@@ -217,15 +200,18 @@ def prefer_answer(state, n):
 
 @kernel
 def mix(state, labels, n):
-    """Compute the mixture of p, p', Q and the pool, and the positions of all answers."""
+    """Compute the mixture of p, p' and Q, and the positions of all answers.
+
+    If the lift has a weight below 1, p' takes part of the weight of Q.
+    """
     mixture, rows, shares, answers = state.mixture, state.mixtures, state.mixed_shares, state.answers
-    pool_rows(state, state.pooled, rows[POOL], n)
-    pool_rows(state, shares, mixture, n)
+    of_expected = state.weight * shares[EXPECTED]
+    of_corrected = shares[CORRECTED] + shares[EXPECTED] - of_expected
     for c in range(n):
-        mixture[c] += shares[POOL] * rows[POOL, c]
+        mixture[c] = shares[VOTE] * rows[VOTE, c] + of_corrected * rows[CORRECTED, c] + of_expected * rows[EXPECTED, c]
     n_named = n_answers(state, n)
     answers[BY_MIXTURE] = best_class(mixture, 0, n_named)
-    for j in range(POOL):
+    for j in range(MIXED):
         answers[BY_VOTE + j] = best_class(rows[j], 0, n_named)
     answers[BY_LAST] = place_in(state, labels[0], n)
     answers[BY_SEASON] = place_in(state, state.ago, n)
@@ -340,21 +326,7 @@ def learn_mixture(state, labels, n, place):
     """Learn the class at `place`, after the mixture has been computed."""
     learn_exponent(state, n, place)
     update_shares(state.mixed_shares, state.mixtures[:, place])
-    update_pool(state, place)
     learn_shares(state, labels, n, place)
-
-
-@inlined
-def update_pool(state, place):
-    """Update the weights of the pool by a step of expectation maximisation."""
-    rows, pooled, total = state.mixtures, state.pooled, 0.0
-    rate = max(POOL_RATE, 1.0 / (state.n_learned + 10.0))
-    least = max(rows[POOL, place], LEAST_BY_VOTE)
-    for j in range(POOL):
-        pooled[j] += rate * (pooled[j] * rows[j, place] / least - pooled[j]) + LEAST_POOLED
-        total += pooled[j]
-    for j in range(POOL):
-        pooled[j] /= total
 
 
 @kernel

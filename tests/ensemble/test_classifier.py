@@ -294,7 +294,7 @@ def test_predictions_do_not_change_learning(what, turn, n_values):
     learned, disturbed_too = plain.state()[1], disturbed.state()[1]
     exponents, losses = (
         ("inverse_temperature", "exponent"),
-        ("plain_loss", "autocorrelated_loss", "shares", "mixed_shares", "pooled", "accuracies", "season"),
+        ("plain_loss", "autocorrelated_loss", "shares", "mixed_shares", "accuracies", "season"),
     )
     for name in (*exponents, *losses, "n_learned", "increment", "recent", "counts"):
         np.testing.assert_array_equal(learned[f"autocorrelation.{name}"], disturbed_too[f"autocorrelation.{name}"])
