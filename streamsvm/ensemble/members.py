@@ -27,7 +27,7 @@ from streamsvm.polytope.classifier import CPMClassifier
 # Loss and step size of each head of a kernel member, and step sizes of the heads of the linear member. The first one is
 # for rows with too many columns for the filter.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
-LINEAR_RATES = (0.003, 0.03, 0.3)
+LINEAR_RATES = (0.01, 0.003, 0.03, 0.3)
 # Size of the large members, in budgets.
 LARGE = 5
 # Maximum number of columns of kernel members. Their memory and time are proportional to it.

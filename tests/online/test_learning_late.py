@@ -58,10 +58,10 @@ def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come
         model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, memory_rows=np.array([1]))
         state = model.buffer.parts["1"]
         # It starts from the weights of the last head.
-        average = linear_head(state, 2) if state.n_averaged < 2 else average
+        average = linear_head(state, 3) if state.n_averaged < 2 else average
         if state.n_averaged > 0:
-            average = average + max(1.0 / (state.n_averaged + 1.0), 0.001) * (linear_head(state, 1) - average)
-    found = state.mean_v * linear_head(state, 1) + state.mean_u * linear_head(state, 2)
+            average = average + max(1.0 / (state.n_averaged + 1.0), 0.001) * (linear_head(state, 2) - average)
+    found = state.mean_v * linear_head(state, 2) + state.mean_u * linear_head(state, 3)
     np.testing.assert_allclose(found, average, rtol=1e-9, atol=1e-12)
     model.test_then_train(X, y)
     assert arrays_of(model)["1.n_averaged"] == 0
