@@ -27,8 +27,8 @@ from streamsvm.refit.tasks import Solution, Task
 
 logger = logging.getLogger(__name__)
 
-# A process writes this when it is ready for windows.
-_READY = b"ready"
+# A process writes this when it is ready for windows, perhaps after output of modules that it imports.
+_READY = b"ready for windows\n"
 _NICENESS = 5  # of the process: the stream has priority
 # Seconds of waiting for a solver after which a warning is logged.
 PATIENCE_S = 30.0
@@ -217,7 +217,9 @@ class _Worker:
     """Process that solves one window after another; it loads a solver at the start."""
 
     def __init__(self, solver: Solver | None = None) -> None:
-        command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
+        # The import path is that of this process: the working directory may contain modules of any names.
+        code = "import sys; sys.argv[1:], sys.path = [], sys.argv[1:]; from streamsvm.refit.jobs import main; main()"
+        command = [sys.executable, "-P", "-c", code, *map(str, sys.path)]
         # A separate process group, because Ctrl-C is for the program, which saves the task. Not a separate session,
         # because Linux distributes CPU time by session before niceness.
         try:
@@ -261,10 +263,17 @@ class _Worker:
         if self.has_started.is_set():
             return
         try:
-            if self._process.stdout.read(len(_READY)) != _READY and not self._was_ended:
-                raise _NoProcess(f"it ended with code {self._process.wait()}")
+            if not any(line.endswith(_READY) for line in self._process.stdout) and not self._was_ended:
+                raise _NoProcess(f"it ended with code {self._code()}")
         finally:
             self.has_started.set()
+
+    def _code(self) -> int:
+        """Return the exit code; kill a process that closed or broke its pipe, but runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(1.0)
+        self._process.kill()
+        return self._process.wait()
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Send a task and wait for the solution."""
@@ -273,7 +282,7 @@ class _Worker:
             self._send((solver, task))
             found = _read(self._process.stdout)[1]()
         except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
-            raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
+            raise RuntimeError(f"the process of the solver ended with code {self._code()}") from error
         if isinstance(found, BaseException):
             raise found
         solution: Solution = found

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamsvm.refit import jobs
-from streamsvm.refit.jobs import Job, Refit, _Worker
+from streamsvm.refit.jobs import Job, Refit, _NoProcess, _Worker
 from streamsvm.refit.solvers import solver_of
 from tests.commands import wait_for
 
@@ -218,15 +218,35 @@ def test_at_exit_a_thread_finishes_and_a_process_is_ended(exited, folder):
     assert not is_there(int((folder / "ended True" / "begun").read_text()))
 
 
-def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
-    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 1000\n")
+def program_of(tmp_path, monkeypatch, code):
+    """Replace the interpreter by a shell script."""
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{code}\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+
+def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
+    program_of(tmp_path, monkeypatch, "exec sleep 1000")
     worker = _Worker(bytes(1_000_000))  # more than the capacity of a pipe
     assert worker.is_alive
     assert os.getpgid(worker._process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
     worker.end()
     wait_for(lambda: worker._process.stdin.closed, "its end")  # otherwise Python 3.13 prints an error later
+
+
+def test_a_worker_skips_foreign_output_and_modules_of_the_working_directory(tmp_path, monkeypatch):
+    program_of(tmp_path, monkeypatch, f'printf "hello\\nno end of line"; exec {sys.executable} "$@"')
+    (tmp_path / "pickle.py").write_text("raise ImportError")
+    monkeypatch.chdir(tmp_path)
+    worker = _Worker()
+    worker.await_ready()
+    worker.end()
+
+
+def test_a_worker_that_closes_its_output_is_killed(tmp_path, monkeypatch):
+    program_of(tmp_path, monkeypatch, "echo ready; exec sleep 1000 >&-")
+    with pytest.raises(_NoProcess, match="code -9"):
+        _Worker().await_ready()
 
 
 def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeypatch):
