@@ -31,7 +31,13 @@ from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms,
 from streamsvm.core.math import exp_below, logs_of
 from streamsvm.core.schema import Array, Number, Schema, i64
 from streamsvm.core.state import State
-from streamsvm.ensemble.label_baselines import learn_accuracies, most_accurate, put_ahead, update_shares
+from streamsvm.ensemble.label_baselines import (
+    POSITIVE_SHARE,
+    learn_accuracies,
+    most_accurate,
+    put_ahead,
+    update_shares,
+)
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.online.calibration import surprise
 
@@ -50,14 +56,16 @@ _SHARE = (0.0, 1.0)
 COMBINATION = Schema(
     "combination",
     {
-        "shares": Array((VOTES,), "weights of the votes", start=1.0 / VOTES, saved=True, bounds=_SHARE),
+        "shares": Array((VOTES,), "weights of the votes", start=1.0 / VOTES, saved=True, bounds=POSITIVE_SHARE),
         "exponents": Array(
             (len(STEPS), "inputs"),
             "exponents of the experts in the stacked votes; the last is that of the plain vote",
             saved=True,
             bounds=(-MOST_EXPONENT, MOST_EXPONENT),
         ),
-        "weights": Array(("experts",), "weights of the experts in the pooled vote", saved=True, bounds=_SHARE),
+        "weights": Array(
+            ("experts",), "weights of the experts in the pooled vote", saved=True, bounds=(0.001 * LEAST_POOLED, 1.0)
+        ),
         "accuracies": Array((VOTES + 1,), "decayed accuracies of the answers", saved=True, bounds=_SHARE),
         "n_learned": Number("number of labels learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "advantage": Number(

@@ -63,6 +63,7 @@ from streamsvm.ensemble.label_baselines import (
     BY_MIXTURE,
     BY_SEASON,
     BY_VOTE,
+    POSITIVE_SHARE,
     append_label,
     context,
     count_label,
@@ -148,7 +149,7 @@ AUTOCORRELATION = Schema(
             bounds=(0.0, MOST_REACH),
         ),
         "mixed_shares": Array(
-            (MIXED,), "posterior weights of p, p' and Q", start=1.0 / MIXED, saved=True, bounds=(0.0, 1.0)
+            (MIXED,), "posterior weights of p, p' and Q", start=1.0 / MIXED, saved=True, bounds=POSITIVE_SHARE
         ),
         "accuracies": Array((ANSWERS,), "decayed accuracies of the answers", saved=True, bounds=(0.0, 1.0)),
         "answers": Array((ANSWERS,), "positions of the answers among the classes voted on, or -1", i64, start=-1),

@@ -61,6 +61,8 @@ AHEAD = 1e-4
 MOST_SEASON, SEASON_SAMPLE, SEASON_WINDOW, SEASON_CAUTION = 750, 8, 300.0, 30.0
 SEASON_MARGIN, RUNS_MARGIN = 0.05, 1.5  # the second is three standard deviations of the agreement of a run
 _SHARE = (0.0, 1.0)
+# Bounds of weights that follow fixed share, which keeps all of them positive.
+POSITIVE_SHARE = (0.01 * SWITCH_RATE, 1.0)
 _COUNT = (0.0, MOST_EVENTS)
 FIELDS: dict[str, SchemaEntry] = {
     "increment": Number("increment of a count", start=1.0, saved=True, bounds=(1.0, LARGE)),
@@ -86,7 +88,7 @@ FIELDS: dict[str, SchemaEntry] = {
     "repeated": Array((PREDICTORS,), "decayed count of labels that LAST or SEASON named", saved=True, bounds=_COUNT),
     "changed": Array((PREDICTORS,), "decayed count of other labels", saved=True, bounds=_COUNT),
     "shares": Array(
-        (PREDICTORS,), "posterior weights of the predictors", start=1.0 / PREDICTORS, saved=True, bounds=_SHARE
+        (PREDICTORS,), "posterior weights of the predictors", start=1.0 / PREDICTORS, saved=True, bounds=POSITIVE_SHARE
     ),
     "predicted": Array((PREDICTORS, "classes"), "probabilities of the predictors"),
     "base": Array(("classes",), "class frequencies M_0"),
