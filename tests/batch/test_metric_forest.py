@@ -205,6 +205,7 @@ def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_
         ("blocks", lambda values: values[1:]),
         ("blocks", lambda values: values[:, 1:]),
         ("blocks", lambda values: values * [1, 1, 1, 0, 1]),
+        ("blocks", lambda values: values.astype(np.uint64)),
         ("blocks", lambda values: np.add(values, [0, 0, 1, 0, 0])),
         ("codes", lambda values: values + 2),
         ("ids", lambda values: values.astype(float)),

@@ -268,7 +268,7 @@ def _check_ranges(index: Contents) -> None:
     }
     for name, (shape, least, beyond) in expected.items():
         values = arrays[name]
-        kinds = "f" if name in ("centroids", "radii") else "iu"
+        kinds = "f" if name in ("centroids", "radii") else "i" if name == "blocks" else "iu"
         if values.shape != shape or values.dtype.kind not in kinds:
             raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
         if len(values) and not ((values.min(axis=0) >= least).all() and (values.max(axis=0) < beyond).all()):
