@@ -86,7 +86,7 @@ class StreamSVMClassifier(Ensemble):
     >>> from streamsvm import StreamSVMClassifier
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.71%
+    Accuracy: 90.63%
 
     Notes
     -----

@@ -94,6 +94,8 @@ MIXED = 3
 # Accuracies of the answers average over about ANSWER_WINDOW labels and start as if ANSWER_CAUTION answers had been
 # wrong. An answer replaces the mixture if it was right once more within the window.
 ANSWER_WINDOW, ANSWER_CAUTION = 1000.0, 30.0
+# The accuracies of mixture and vote start higher, so that the first right guesses of a baseline do not replace them.
+FIRST_ACCURACY = 0.3
 # Least gain in accuracy for an answer to replace the vote if labels are late, and rate of the share of such labels.
 LATE_ADVANTAGE, LATE_RATE = 0.01, 0.02
 # Largest factor of the lift's weight per further prediction without a label; weights below LEAST_WEIGHT become 0.
@@ -271,6 +273,12 @@ def is_used(state):
     return state.mixed_shares[VOTE] < 0.5 and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
+@inlined
+def start_accuracies(state):
+    """Set the accuracies of mixture and vote before the first label on time."""
+    state.accuracies[BY_MIXTURE] = state.accuracies[BY_VOTE] = FIRST_ACCURACY
+
+
 @kernel
 def learn_autocorrelation(state, key, n, label, place):
     """Learn the label of an event predicted among n classes.
@@ -291,6 +299,8 @@ def learn_autocorrelation(state, key, n, label, place):
     if is_spent and key == state.last_key and label == state.recent[0]:
         return  # a repetition of the last event, for example by bagging: it does not follow itself
     made = state.made[at] if at >= 0 else state.n_learned
+    if state.n_learned == 0:
+        start_accuracies(state)
     if n >= 2 and place < n and at != UNKNOWN:
         state.ago = season_label(state, made, 0)
         if at >= 0 and not same_labels(state, at):

@@ -28,6 +28,7 @@ from streamsvm.ensemble.label_autocorrelation import (
     learn_mixture,
     mix_after,
     record_label,
+    start_accuracies,
 )
 from streamsvm.ensemble.label_baselines import BY_SEASON, BY_VOTE, count_label, next_season_label
 from streamsvm.ensemble.late_mixture import count_late
@@ -69,6 +70,8 @@ def learn_remembered(state, memory, key, n, label, place):
     """
     made = min(max(memory[LAGS], 0), state.n_learned)  # a memory may come from a damaged file
     state.ago = next_season_label(state, made)
+    if state.n_learned == 0 and state.n_remembered == 1:
+        start_accuracies(state)
     if n >= 2 and place < n:
         mix_after(state, memory, n)
         learn_mixture(state, memory, n, place)
