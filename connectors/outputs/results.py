@@ -8,6 +8,7 @@ import errno
 import glob
 import io
 import json
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -326,16 +327,23 @@ class JsonLines(LineWriter):
         return b"".join(line + b"\n" for line in lines)
 
 
-def json_bytes(row: dict[str, Any]) -> bytes:
-    """Format a row as a JSON object.
+def json_bytes(value: dict[str, Any] | list[Any]) -> bytes:
+    """Format an object or a list as JSON.
 
     Values without a JSON form become text, and NaN becomes null.
     """
     try:
-        return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
+        return orjson.dumps(value, default=_plain, option=_JSON_OPTIONS)
     except TypeError:  # integers beyond 64 bits and lone surrogates, which the slower json module supports
-        row = {name: None if value != value else value for name, value in row.items()}
-        return json.dumps(row, default=_plain).encode()
+        return json.dumps(_without_nan(value), default=_plain).encode()
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

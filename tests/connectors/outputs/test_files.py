@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import gzip
 import json
@@ -183,6 +184,14 @@ def test_json_lines_contain_values_without_a_json_form(tmp_path):
         0.5,
         "1j",
     ]
+
+
+def test_nested_values_are_written_to_csv_with_integers_beyond_64_bits(tmp_path):
+    with contextlib.closing(open_sink(str(tmp_path / "out.csv"))) as sink:
+        sink.write({"set": [[1 << 70, 5], [], ["\ud800"]], "p": [{1 << 70: math.nan}, None, {"a": [math.inf]}]})
+    with open(tmp_path / "out.csv", newline="") as file:
+        rows = [[json.loads(cell) if cell else None for cell in row] for row in list(csv.reader(file))[1:]]
+    assert rows == [[[1 << 70, 5], {str(1 << 70): None}], [[], None], [["\ud800"], {"a": [None]}]]
 
 
 def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path):
