@@ -339,7 +339,7 @@ class Refits(Stateful):
     def is_valid(self) -> bool:
         """Return whether the restored values fit together."""
         numbers = (self.seen, self.n_refits, *map(whole, self.outcomes.values()))
-        return min(numbers) >= 0 and all(isinstance(note["outcome"], str) for note in self.notes)
+        return min(numbers) >= 0 and all(whole(one["number"], 1) and type(one["outcome"]) is str for one in self.notes)
 
 
 def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:

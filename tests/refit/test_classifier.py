@@ -294,6 +294,9 @@ def test_a_damaged_archive_is_refused():
     for name, array in wrong:
         with pytest.raises(ArchiveError):
             RefitClassifier.from_state(header, arrays | {name: array})
+    for note in ({"number": [1]}, {"outcome": 1}):
+        with pytest.raises(ArchiveError):
+            RefitClassifier.from_state({**header, "notes": [{**header["notes"][0], **note}]}, arrays)
     for change in (
         {"solver": {"class": ["os", "system"], "params": {}}},
         {"solver": "nothing"},
