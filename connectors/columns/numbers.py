@@ -62,7 +62,8 @@ class NumberColumns:
         """Missing-value markers of a single column, by column name."""
         self.is_sampled = False
         """Whether the first events were inspected."""
-        self._rejected: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
+        """Number of rejected texts by column."""
         self.open = {name for name, kind in roles.types.items() if kind == "number"}
         """Columns that are declared as numbers and have had no value so far."""
         declared = () if roles.number_format is None else self.open
@@ -285,8 +286,8 @@ class NumberColumns:
 
     def count_text(self, name: str, cell: str) -> None:
         """Count a rejected text; if it repeats, log once which options read it."""
-        self._rejected[name] += 1
-        if self._rejected[name] == _LEAST_REPEATS:
+        self.rejected[name] += 1
+        if self.rejected[name] == _LEAST_REPEATS:
             form = f"column {{name!r}}: texts such as {{text}} are not numbers, and their events are rejected: {WAYS}"
             text = cell.strip()
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))

@@ -149,7 +149,7 @@ class TextColumns:
     def _decisions(self) -> dict[str, tuple[Any, str]]:
         """Return object and attribute of each decision, by its name in positions."""
         own = {"types": "types", "strays": "strays", "met": "_untyped", "absent": "_absent"}
-        of_numbers = {"markers": "markers", "open": "open", "sampled": "is_sampled", "spellings": "spellings"}
+        of_numbers = {name: name for name in ("markers", "open", "spellings", "rejected")} | {"sampled": "is_sampled"}
         return (
             {name: (self, attribute) for name, attribute in own.items()}
             | {name: (self.numbers, attribute) for name, attribute in of_numbers.items()}

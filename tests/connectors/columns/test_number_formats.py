@@ -131,6 +131,17 @@ def test_late_thousands_separators_are_reported_and_read_by_options(tmp_path, ca
     assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
 
 
+def test_repeated_rejected_texts_are_reported_after_resumptions(tmp_path, caplog):
+    url = write(tmp_path / "a.csv", "x,z\n" + "1,2.5\n1,oops\n" * 8)
+    position = open_source(url, types="z:number").position
+    while position is not None:  # one batch per start
+        source = open_source(url, types="z:number", batch_size=2)
+        source.seek(json.loads(json.dumps(position)))
+        position = next((batch.position for batch in source), None)
+        source.close()
+    assert caplog.text.count("their events are rejected") == 1
+
+
 @each_choice(
     (
         ("early", "late", "options"),
