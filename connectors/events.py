@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.absent import is_absent
 from connectors.columns.strings import CategoricalColumn, StringColumn, gathered
 
 Position: TypeAlias = "dict[str, Any]"
@@ -24,7 +25,7 @@ The former is the position of a source, the latter that of a sink.
 Table: TypeAlias = "dict[str, NDArray[Any]]"
 """Columns of equal length by name: float64 with NaN, or objects with None.
 
-NaN and None are missing values; other objects are texts.
+NaN and None are missing values; other objects are texts. In a row with `ABSENT`, the name of the column is absent.
 """
 
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
@@ -201,7 +202,7 @@ class Batch:
 
     def rows(self) -> list[dict[Any, Any]]:
         """Return the features as one dict per event, without missing values."""
-        return rows_of(self.features, len(self))
+        return without_missing(rows_of(self.features, len(self)))
 
     def part(self, start: int, end: int) -> Batch:
         """Return the events from `start` to before `end`, without rejected records.
@@ -317,8 +318,18 @@ def picked(features: Features, rows: Rows) -> Features:
     return features[rows] if isinstance(rows, slice) else [features[i] for i in rows]
 
 
-def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:
-    """Return features as one dict per event, without missing values."""
+def rows_of(features: Features, n: int, *, missing: bool = False) -> list[dict[Any, Any]]:
+    """Return features as one dict per event.
+
+    Parameters
+    ----------
+    features
+        Rows of any kind; dicts are returned unchanged.
+    n
+        Their number.
+    missing
+        Whether the missing values of tables are included.
+    """
     if isinstance(features, list):
         return features
     if isinstance(features, SparseRows):
@@ -330,8 +341,18 @@ def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:
     columns = [array.tolist() for array in arrays]
     rows = zip(*columns, strict=True)
     if any(None in c or (a.dtype.kind == "f" and np.isnan(a).any()) for c, a in zip(columns, arrays, strict=True)):
-        return [{name: v for name, v in zip(names, row, strict=True) if v is not None and v == v} for row in rows]
+        is_gone = is_absent if missing else _is_missing
+        return [{name: v for name, v in zip(names, row, strict=True) if not is_gone(v)} for row in rows]
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def without_missing(rows: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    """Return events without the names whose value is None."""
+    return [x if None not in x.values() else {k: v for k, v in x.items() if v is not None} for x in rows]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value
 
 
 def _plain(value: Any) -> Any:

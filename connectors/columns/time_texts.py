@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.absent import ABSENT
 from connectors.columns.cells import is_missing
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -159,7 +160,7 @@ def is_of_time(name: object) -> bool:
 
 
 def time_features(name: str, times: NDArray[np.int64], is_present: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
-    """Compute `time_row` for an array of times, with NaN for missing times."""
+    """Compute `time_row` for an array of times, with ABSENT for missing times."""
     days, rest = np.divmod(times, _DAY_MS)
     hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
     week = [2.0 * math.pi * day / 7.0 for day in range(7)]
@@ -168,7 +169,7 @@ def time_features(name: str, times: NDArray[np.int64], is_present: NDArray[np.bo
     # `math`, as for single times: the results of numpy differ in the last bit.
     columns = [np.fromiter(map(wave, hours), np.float64, n) for wave in (math.sin, math.cos)]
     columns += [np.array([wave(day) for day in week])[weekdays] for wave in (math.sin, math.cos)]
-    return dict(zip(time_names(name), (np.where(is_present, column, np.nan) for column in columns), strict=True))
+    return dict(zip(time_names(name), (np.where(is_present, column, ABSENT) for column in columns), strict=True))
 
 
 def formats_of(texts: Iterable[str]) -> list[str]:

@@ -344,11 +344,11 @@ class JsonColumns(TextColumns):
             kinds = _kinds(rows)
         if not kinds.isdisjoint(self._may_be_missing):
             missing = self._gone
-            rows = [row if missing.isdisjoint(row.values()) else _without(row, missing) for row in rows]
+            rows = [row if missing.isdisjoint(row.values()) else _with_none(row, missing) for row in rows]
         for name, texts in self.numbers.markers.items():
             for row in rows:
                 if row.get(name) in texts:
-                    del row[name]
+                    row[name] = None
         for name, kind in (dict.fromkeys(self.numbers.formatted, "number") | self._convert).items():
             for i, row in enumerate(rows):
                 self._convert_one(row, name, kind, i, bad)
@@ -359,11 +359,13 @@ class JsonColumns(TextColumns):
             if name in row and kind == "time":
                 row |= self.times.row(name, row[name], self._roles.missing_numbers)
                 del row[name]
-            elif kind == "number" and row.get(name) in self._roles.missing_numbers:
-                del row[name]
-            elif name in row and name in self.numbers.formatted and isinstance(row[name], str):
+            elif row.get(name) is None:
+                return
+            elif kind == "number" and row[name] in self._roles.missing_numbers:
+                row[name] = None
+            elif name in self.numbers.formatted and isinstance(row[name], str):
                 row[name] = self.numbers.formatted[name][row[name]]
-            elif name in row:
+            else:
                 row[name] = _CONVERT[kind](row[name])
         except (KeyError, TypeError, ValueError) as error:
             if kind == "number" and isinstance(row[name], str):
@@ -375,8 +377,8 @@ def _kinds(rows: Sequence[dict[str, Any]]) -> set[type]:
     return set(map(type, chain.from_iterable(map(dict.values, rows))))
 
 
-def _without(row: dict[str, Any], values: frozenset[Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value not in values}
+def _with_none(row: dict[str, Any], missing: frozenset[Any]) -> dict[str, Any]:
+    return {name: None if value in missing else value for name, value in row.items()}
 
 
 open_json = functools.partial(TextSource, make=JsonFormat, elements=True)

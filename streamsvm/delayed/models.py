@@ -177,7 +177,10 @@ class RowModel:
             self._number(rows.labels)
         n, n_predicted, self._failed = len(rows.labels), 0, {}
         codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
-        for i, (x, label) in enumerate(zip(rows_of(rows.features, n), rows.labels, strict=True)):
+        events = rows_of(rows.features, n)
+        if self._tolerant:
+            events = without_missing(events)
+        for i, (x, label) in enumerate(zip(events, rows.labels, strict=True)):
             is_predicted = bool(rows.predicted[i])
             try:
                 if is_predicted:

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from connectors.columns.absent import is_absent
 from connectors.columns.strings import StringColumn
 from connectors.events import Features, SparseRows, picked, rows_of
 from streamsvm.features.rows import Floats, Ints
@@ -172,7 +173,7 @@ class Layouts:
             return {_name(name): value for name, value in json.loads(words.tobytes())}
         names, plain = self.names[layout]
         values = words.tolist() if plain else _values(words.tobytes())
-        return {name: value for name, value in zip(names, values, strict=True) if value is not None and value == value}
+        return {name: value for name, value in zip(names, values, strict=True) if not is_absent(value)}
 
     def state(self) -> list[Any]:
         """Return the state as JSON values."""
@@ -212,7 +213,7 @@ def stacked(features: Features, n: int, more: Features, m: int) -> Features:
         )
     if isinstance(features, dict) and isinstance(more, dict) and tuple(features) == tuple(more):
         return {name: np.concatenate([column, more[name]]) for name, column in features.items()}
-    return rows_of(features, n) + rows_of(more, m)
+    return rows_of(features, n, missing=True) + rows_of(more, m, missing=True)
 
 
 def in_order(features: Features, order: Ints) -> Features:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from connectors.columns.absent import is_absent
 from connectors.notices import Notice, Notices, grouped
 from streamsvm.features.mismatches import Mismatches
 from streamsvm.features.rows import Floats, Ints
@@ -327,18 +328,16 @@ class KnownFeatures:
         numbers, strings = self.numbers, self.strings
         string: str | None
         for name, value in x.items():
-            if value is None:
-                continue
             if type(value) is float and -LARGEST <= value <= LARGEST:
                 number, string, column = value, None, numbers.get(name, -1)
             elif isinstance(value, str):
                 number, string = 1.0, text_of(value)
                 column = strings.get(name, {}).get(string, -1)
             else:
-                number, string = number_of(name, value), None
-                if math.isnan(number):
-                    continue
+                number, string = math.nan if value is None else number_of(name, value), None
                 column = numbers.get(name, -1)
+                if math.isnan(number) and (column < 0 or is_absent(number)):
+                    continue
             if column >= 0:
                 entries.append((column, number))
             elif learn and (string is None or name not in self.texts.closed):

@@ -188,7 +188,7 @@ class Mismatches:
         elif isinstance(X, Mapping):
             self.compare(names_with_values(X), table=True)
         else:
-            counts = Counter(chain.from_iterable(X))
+            counts = Counter(name for x in X for name, value in x.items() if value is not None)
             # Rows that mostly have the same names count as a table, unless all frequent names are known.
             is_dense = 2 * counts.total() >= len(X) * len(counts)
             usual = [name for name, n in counts.items() if self.knows(name) or 2 * n >= len(X)]

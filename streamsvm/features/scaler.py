@@ -60,7 +60,7 @@ SCALER = Schema(
         "held": address("positive while a thread holds the learner's lock, or after another memory replaced this one"),
         "n_pairs": Number("number of pairs of the current event", i64),
         "in_order": Number("whether the pairs of the current event belong to the first weight rows, in order", i64),
-        "n_far": Number("if in order, number of values beyond FAR", i64),
+        "n_far": Number("if in order, number of values that are missing or beyond FAR", i64),
         "scaling": Number("scaling method: NONE, STANDARD or RANK", i64),
         "window": Number("number of recent values that ranks refer to", i64),
         "spacing": Number("once the window is full, one of this many values enters it; a power of two", i64, 1),
@@ -92,6 +92,7 @@ SCALER = Schema(
         "due": _statistic(
             "value of `present` at which shift and scale are updated, negative for indicators (never)", (-1.0, math.inf)
         ),
+        "missing": _statistic("number of explicitly missing values since the first value", _COUNT),
         "born": _statistic("number of events before the first value of the column", _COUNT),
         "centred": _statistic("1 if shift is the mean, 0 if the column is sparse", (0.0, 1.0)),
         "outliers": _statistic(

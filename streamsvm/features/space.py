@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.absent import are_absent
 from connectors.events import SparseRows
 from streamsvm.features.known_features import KnownFeatures
 from streamsvm.features.mismatches import FeatureMismatchError
 from streamsvm.features.rows import EncodedRows, Floats, Ints, in_order
+from streamsvm.features.scaler import LARGEST
 from streamsvm.features.tables import (
     TEXT_OR_NONE,
     column_of,
@@ -212,6 +214,8 @@ class FeatureSpace(KnownFeatures):
         if order != list(range(X.shape[1])):
             X = np.ascontiguousarray(X[:, order])
         columns = np.array([column for column, _ in known], np.int64)
+        if (absent := are_absent(X)).any():
+            return _without(X, columns, absent)
         return EncodedRows(X.reshape(-1), columns, np.arange(n + 1, dtype=np.int64) * len(order), True)
 
     def _add_number_columns(self, names: list[Any], X: Floats, use: NDArray[np.bool_]) -> Floats:
@@ -295,20 +299,19 @@ class FeatureSpace(KnownFeatures):
         columns, values = np.empty((n, len(table)), np.int64), np.ones((n, len(table)))
         for k, (name, given) in enumerate(table.items()):
             if is_numeric(given):
+                values[:, k], column = given, self.numbers.get(name, -1)
                 there = ~np.isnan(given)
-                np.copyto(values[:, k], given, where=there)
-                column = self.numbers.get(name, -1)
-                columns[:, k] = np.where(there, column, -1)
+                columns[:, k] = np.where(are_absent(np.ascontiguousarray(values[:, k])), -1, column)
                 if n and column < 0 and not learned.any():
                     self.mismatches.count_other_kind(name, given[there.argmax()].item(), int(there.sum()))
             else:
                 found = self._columns_of_texts(name, given, not learned.any())
-                if found is None:
+                if found is None or (name in self.numbers and None in given.tolist()):  # missing, or absent
                     return None
                 columns[:, k], there = found
             if (there & learned & (columns[:, k] < 0)).any():
                 return None
-        if not all_within(values):
+        if (np.abs(values) > LARGEST).any():
             return None
         return in_order(columns.reshape(-1), values.reshape(-1), np.arange(n + 1, dtype=np.int64) * len(table))
 
@@ -373,3 +376,10 @@ class FeatureSpace(KnownFeatures):
         if distinct is None:
             return self.of_integers(int(names.max(initial=-1)) + 1)
         return np.array([self.numbers.get(name, -1) for name in distinct.tolist()], np.int64)
+
+
+def _without(X: Floats, columns: Ints, absent: NDArray[np.bool_]) -> EncodedRows:
+    """Encode rows of values in these columns, without those under absent names."""
+    there = ~absent
+    indptr = np.append(0, np.cumsum(there.sum(axis=1)))
+    return EncodedRows(X[there], np.broadcast_to(columns, X.shape)[there], indptr, False)

@@ -41,10 +41,10 @@ def observe(rows, values, columns):
 
 @inlined
 def count_far(rows, values):
-    """Count the entries beyond FAR in a row that has the first n columns."""
+    """Count the entries missing or beyond FAR in a row that has the first n columns."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(values.size):
-        n_far += abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) > FAR
+        n_far += not abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) <= FAR
     return n_far
 
 
@@ -138,16 +138,24 @@ def restart_narrow(rows, j, x):
 
 @kernel
 def keep_near(rows, values):
-    """Copy a row to `entered`, with NaN in place of outliers.
+    """Copy a row to `entered`, with NaN in place of outliers, and count missing values.
 
     The row has an entry in each of the first n columns.
     """
     for j in range(values.size):
         x = values[uint(j)]
-        if is_far(rows, j, x) and count_outlier(rows, j, x):
+        if x != x:
+            count_missing(rows, j)
+        elif is_far(rows, j, x) and count_outlier(rows, j, x):
             rows.present[uint(j)] += 1.0
             x = math.nan
         rows.entered[uint(j)] = x
+
+
+@inlined
+def count_missing(rows, j):
+    """Count a missing value of column j, unless it precedes the first value."""
+    rows.missing[uint(j)] += 1.0 if rows.present[uint(j)] > 0.0 else 0.0
 
 
 @kernel
@@ -211,10 +219,10 @@ def observe_pairs(rows, values, columns):
     if rows.scaling == RANK:
         observe_ranks(rows, rows, values, columns)
     for i in range(values.size):
-        x = values[uint(i)]
+        x, column = values[uint(i)], columns[uint(i)]
         if math.isnan(x):
+            count_missing(rows, column)
             continue
-        column = columns[uint(i)]
         j = uint(column)
         if is_sample:
             watch(rows, column, x)
@@ -235,8 +243,9 @@ def renew(rows, j):
     """Update shift and scale of column j from its sums.
 
     A column present in at least half of the events since its first value is centred and divided by its standard
-    deviation. Any other column is sparse: it is divided by the root mean square of its values, so that absent means 0.
-    A column with gaps and constant values is also sparse, because centring would erase its presence.
+    deviation. Events in which its value is explicitly missing do not count here. Any other column is sparse: it is
+    divided by the root mean square of its values, so that absent means 0. A column with gaps of any kind and constant
+    values is also sparse, because centring would erase its presence.
     """
     if rows.due[j] < 0.0:
         return
@@ -252,7 +261,7 @@ def renew(rows, j):
     if variance <= rounding * rounding:
         variance = 0.0
     events = rows.seen - rows.born[j]
-    if 2.0 * present < events or (variance == 0.0 and present < events):
+    if 2.0 * present < events - rows.missing[j] or (variance == 0.0 and present < events):
         rows.centred[j], new, square = 0.0, 0.0, variance + mean * mean
     else:
         rows.centred[j], new, square = 1.0, mean, variance

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.columns.absent import ABSENT
 from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.features.scaler import LARGEST
 from streamsvm.features.values import NO_NUMBERS, no_feature
@@ -49,7 +50,7 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
     names : list
         Feature names.
     values : ndarray of shape (n, d)
-        Values, NaN if missing. The function returns None if there are other values, or if most values are missing.
+        Values, NaN if missing and ABSENT under absent names. The function returns None if there are other values, or if most values are missing.
     """
     if not events or set(map(type, events)) != {dict}:
         return None
@@ -75,16 +76,16 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
 
 
 def _filled(x: Mapping[Any, Any], names: Sequence[Any], known: frozenset[Any]) -> list[Any]:
-    """Return the values of an event under these names, with NaN for missing ones."""
+    """Return the values of an event under these names, with NaN for None."""
     if not known.issuperset(x):
         raise KeyError
-    return [math.nan if (value := x.get(name)) is None else value for name in names]
+    return [math.nan if (value := x.get(name, ABSENT)) is None else value for name in names]
 
 
 def plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
-    """Return dicts of numbers and strings as columns, with None for absent names.
+    """Return dicts of numbers and strings as columns.
 
-    Return None if most values would be absent.
+    Under absent names, columns of numbers have ABSENT, and others None. Return None if most values would be absent.
     """
     if not events or set(map(type, events)) != {dict}:
         return None
@@ -93,10 +94,13 @@ def plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
         return None
     table = {}
     for name in names:
-        values = [x.get(name) for x in events]
+        values = [x.get(name, ABSENT) for x in events]
         kinds = set(map(type, values))
         try:
-            table[name] = np.array(values, float) if kinds <= _NUMBER_OR_NONE else _objects(values)
+            if kinds <= _NUMBER_OR_NONE:
+                table[name] = np.array(values, float)
+            else:
+                table[name] = _objects([None if value is ABSENT else value for value in values])
         except OverflowError:
             return None
     return table

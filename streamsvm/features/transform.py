@@ -50,7 +50,7 @@ def load_whole(rows, values):
     for j in range(n):
         x = values[uint(j)]
         z = (x - shift[uint(j)]) * scale[uint(j)]
-        unusual += (abs(z) > FAR) | (abs(x) > LARGEST)
+        unusual += (not abs(z) <= FAR) | (abs(x) > LARGEST)  # also if missing
         z = z if z < limit else limit
         z = z if z > -limit else -limit
         out[uint(j + 1)] = z if x == x else 0.0
@@ -68,7 +68,7 @@ def load_whole(rows, values):
 
 @kernel
 def load_pairs(rows, stats, values, columns):
-    """Implement `load` for any row, without missing entries.
+    """Implement `load` for any row, without its missing values.
 
     Parameters
     ----------

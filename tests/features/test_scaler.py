@@ -29,7 +29,7 @@ class TwinColumn:
         self.values: list[float] = []
         self.kept: list[float] = []  # values in the sums since the last restart
         self.prior: list[float] = []
-        self.born = 0
+        self.born = self.missing = 0
         self.due = self.count = 0.0
         self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
         self.centred = False
@@ -118,7 +118,7 @@ class TwinColumn:
         mean = np.average(values, weights=weights)
         present, events = len(self.values), seen - self.born
         constant = len(set(values)) == 1
-        self.centred = not (2 * present < events or (present < events and constant))
+        self.centred = not (2 * present < events - self.missing or (present < events and constant))
         if not self.centred:
             self.shift, square = 0.0, np.average(values**2, weights=weights)
         else:
@@ -128,9 +128,13 @@ class TwinColumn:
 
 
 class Twin:
-    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], spacing: int = 1) -> None:
+    """Columns of rows; NaN is a missing value, or an absent name if `explicit` is false."""
+
+    def __init__(
+        self, scaling: str, window: int, indicators: Sequence[bool], spacing: int = 1, explicit: bool = True
+    ) -> None:
         self.columns = [TwinColumn(scaling, window, indicator, spacing) for indicator in indicators]
-        self.seen = 0
+        self.seen, self.explicit = 0, explicit
 
     def scaled(self, row: Sequence[float]) -> list[float]:
         """Return scaled values, 0 where missing."""
@@ -142,10 +146,12 @@ class Twin:
         for column, x in zip(self.columns, row, strict=True):
             if not math.isnan(x):
                 column.observe(x, self.seen)
+            elif self.explicit and column.values:
+                column.missing += 1
 
 
 class Kernel:
-    """The compiled scaling, with dense rows or pairs of present values."""
+    """The compiled scaling, with dense rows, or pairs without missing values."""
 
     def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool, spacing: int = 1) -> None:
         self.rows = new_rows(len(indicators), scaling, window, spacing)
@@ -189,7 +195,8 @@ def assert_like_twin(
     whole: bool,
     spacing: int = 1,
 ) -> None:
-    twin, kernel = Twin(scaling, window, indicators, spacing), Kernel(scaling, window, indicators, whole, spacing)
+    twin = Twin(scaling, window, indicators, spacing, explicit=whole)
+    kernel = Kernel(scaling, window, indicators, whole, spacing)
     for row in table:
         np.testing.assert_allclose(kernel.scaled(row), twin.scaled(row), rtol=1e-7, atol=1e-7)
         twin.observe(row)
