@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from connectors.events import Batch, Rejected, rows_of
+from connectors.events import Batch, Rejected, rows_of, without_missing
 from streamsvm.delayed.protocol import Answer, ModelRows
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows

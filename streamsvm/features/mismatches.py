@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

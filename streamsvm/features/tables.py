@@ -50,7 +50,8 @@ def plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
     names : list
         Feature names.
     values : ndarray of shape (n, d)
-        Values, NaN if missing and ABSENT under absent names. The function returns None if there are other values, or if most values are missing.
+        Values, NaN if missing and ABSENT under absent names. The function returns None if there are other values, or
+        if most names are absent.
     """
     if not events or set(map(type, events)) != {dict}:
         return None

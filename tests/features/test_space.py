@@ -194,7 +194,7 @@ def test_a_list_of_events_is_encoded_like_single_events_with_names_in_any_order(
             rows = named(many, many.encode(part, learn[: len(part)]))
             shuffled = [dict(seed.sample(list(event.items()), len(event))) for event in part]
             pairs = [single.encode_event(event, one) for event, one in zip(shuffled, learn, strict=False)]
-            assert rows == [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
+            assert rows == [{single.names[j]: x for j, x in zip(*pair, strict=True) if x == x} for pair in pairs]
     assert (many.names, many.n_refused, many.texts.watched) == (single.names, single.n_refused, single.texts.watched)
 
 
@@ -215,7 +215,7 @@ def test_sparse_rows_are_as_events_whatever_their_names(first):
             rows = [many.encode(sparse, learn) for _ in range(2)]  # everything is known the second time
             pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
             pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
-        expected = [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
+        expected = [{single.names[j]: x for j, x in zip(*pair, strict=True) if x == x} for pair in pairs]
         assert named(many, rows[1]) == expected
         assert (many.names, many.n_refused) == (single.names, single.n_refused)
 
@@ -243,7 +243,8 @@ def test_long_events_are_encoded_as_short_ones_are(events, cap):
             columns, values = long.encode_event(x, learn)
             with patch.object(encoding_of_events, "LONG", math.inf):
                 other = short.encode_event(x, learn)
-            assert (columns.tolist(), values.tolist()) == (other[0].tolist(), other[1].tolist())
+            assert columns.tolist() == other[0].tolist()
+            np.testing.assert_array_equal(values, other[1])
     assert (long.names, long.n_refused) == (short.names, short.n_refused)
 
 
