@@ -77,8 +77,8 @@ class BSGDClassifier(BudgetedMemory):
     scaling
         `"standard"` subtracts the running mean and divides by the running standard deviation. `"decayed"` uses
         exponentially decayed statistics with half-life `scaling_window`. `"rank"` uses the rank among the last
-        `scaling_window` values, which is robust to outliers. `"none"` keeps values. A column that is absent in most
-        events is not centred, so that an absent value means 0.
+        `scaling_window` values, which is robust to outliers. `"none"` keeps values. A column whose name is
+        absent in most events is not centred, so that absent means 0; None and NaN do not count as absent.
     scaling_window
         Number of values, see `scaling`.
     max_features

@@ -40,8 +40,8 @@ class BadRows(ValueError):
 class EncodedRows:
     """Rows as columns and values, in ascending column order.
 
-    Missing values are NaN. Row i has values[indptr[i]:indptr[i + 1]] in columns[indptr[i]:indptr[i + 1]]. If `shared`
-    is true, `columns` applies to every row.
+    Explicitly missing values are NaN, and absent names have no entry. Row i has values[indptr[i]:indptr[i + 1]] in
+    columns[indptr[i]:indptr[i + 1]]. If `shared` is true, `columns` applies to every row.
     """
 
     values: Floats

@@ -55,8 +55,8 @@ class CPMClassifier(base.OnlineClassifier):
     scaling
         Scaling of numbers. `"standard"`: subtract the mean and divide by the standard deviation so far. `"decayed"`:
         like `"standard"`, with exponentially decayed statistics of half-life `scaling_window`. `"rank"`: rank among the
-        last `scaling_window` values, which is robust to outliers. `"none"`: no scaling. A column absent in most events
-        is not centred, so that an absent value means 0.
+        last `scaling_window` values, which is robust to outliers. `"none"`: no scaling. A column whose name
+        is absent in most events is not centred, so that absent means 0; None and NaN do not count as absent.
     scaling_window
         Number of values, see `scaling`.
     max_features
