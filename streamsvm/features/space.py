@@ -51,9 +51,9 @@ class FeatureSpace(KnownFeatures):
     New names may appear at any time. A number or bool takes the column of its name. A string is one-hot encoded: it
     takes the column of the pair (name, string), with value 1. None, NaN and absent names are missing values, which
     contribute nothing. Scaling distinguishes None and NaN under names of numbers, which are NaN in encoded rows, from
-    absent names, which have no entry. A datetime becomes hour and weekday in UTC, each as sine and cosine, with one notice per name.
-    New names of one event take columns in a fixed order: integers by size, then other names by representation. The
-    order of features within an event therefore has no effect.
+    absent names, which have no entry. A datetime becomes hour and weekday in UTC, each as sine and cosine, with one
+    notice per name. New names of one event take columns in a fixed order: integers by size, then other names by
+    representation. The order of features within an event therefore has no effect.
 
     Names with uninformative strings are left out with a warning. Strings are uninformative if the first 40 are all
     times. They are also uninformative if 37 of the first 40 differ and fewer than three known strings recur within 500
