@@ -235,3 +235,13 @@ def test_runs_over_files(tmp_path):
     found = [[line.split(",")[1:] for line in run(tmp_path / f"a.{kind}")] for kind in ("csv", "parquet", "jsonl")]
     assert found[0] == found[1] == found[2]
     assert [line.split(",")[1:] for line in run(tmp_path / "absent.jsonl")] != found[0]
+
+
+def test_other_classifiers_get_no_missing_values(tmp_path):
+    rows = [x | {"y": label} for x, label in zip(dicts(X), Y, strict=True)]
+    pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
+    (tmp_path / "a.jsonl").write_text(lines(rows))
+    model = "river.linear_model.LogisticRegression"
+    found = [[line.split(",")[1:] for line in run(tmp_path / f"a.{kind}", model=model)] for kind in ("csv", "jsonl")]
+    assert len(found[0]) == N + 1
+    assert found[0] == found[1]
