@@ -131,9 +131,9 @@ def looped(model: Any, events: Any, labels: Any, **known: Any) -> list[Any]:
     return predicted
 
 
-def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float]]:
-    """Convert rows to events; NaN is omitted."""
-    return [{j: value for j, value in enumerate(row) if not math.isnan(value)} for row in X.tolist()]
+def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float | None]]:
+    """Convert rows to events, with None for NaN."""
+    return [{j: None if math.isnan(value) else value for j, value in enumerate(row)} for row in X.tolist()]
 
 
 def csr(X: np.ndarray[Any, Any]) -> scipy.sparse.csr_array:

@@ -41,7 +41,7 @@ def observe(rows, values, columns):
 
 @inlined
 def count_far(rows, values):
-    """Count the entries missing or beyond FAR in a row that has the first n columns."""
+    """Count entries that are missing or beyond FAR, in a row of the first n columns."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(values.size):
         n_far += not abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) <= FAR
@@ -138,7 +138,7 @@ def restart_narrow(rows, j, x):
 
 @kernel
 def keep_near(rows, values):
-    """Copy a row to `entered`, with NaN in place of outliers, and count missing values.
+    """Copy a row to `entered`, with NaN in place of outliers; count missing values.
 
     The row has an entry in each of the first n columns.
     """

@@ -116,6 +116,7 @@ class RowLearner(EventLearner):
     def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
         space = self._space
         columns, values = space.encode_event(x, learn=False)
+        columns, values = columns[there := ~np.isnan(values)], values[there]
         group_of = {name: g for g, group in enumerate(groups) for name in group}
         names = (space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist())
         group = [group_of.get(name, -1) for name in names]

@@ -44,7 +44,7 @@ def test_json_values():
     got = JsonValues(options(label="y")).read(values)
     assert sorted(got.bad) == [1, 2, 3, 5, 6, 7]
     assert (got.labels[0], got.labels[4]) == ("A", None)
-    assert (got.features[0], got.features[4]) == ({"x": 1, "c": "red"}, {})
+    assert (got.features[0], got.features[4]) == ({"x": 1, "c": "red"}, {"x": None})
     assert "two fields are named 'x.z'" in got.bad[5]
     assert "the label 'y' is nested" in got.bad[6]
     assert got.bad[1].startswith("not JSON")
@@ -55,7 +55,7 @@ def test_json_values():
 
 def test_rows_do_not_depend_on_other_rows_of_a_batch():
     values = [b'{"b":1,"a":2.5,"y":"U","no":7}', b'{"a":3,"no":8,"b":-1e3}', b'{"b":null,"a":9007199254740993}']
-    rows = [{"b": 1, "a": 2.5}, {"a": 3, "b": -1000.0}, {"a": 9007199254740993}]
+    rows = [{"b": 1, "a": 2.5}, {"a": 3, "b": -1000.0}, {"b": None, "a": 9007199254740993}]
     for others in ([], [b'{"a":"3","b":true}'], [b'{"b":[]}']):
         got = JsonValues(options(label="y", ignore="no")).read([*values, *others])
         assert repr(got.features[:3]) == repr(rows)
@@ -105,7 +105,7 @@ def test_avro_values(tmp_path, framed):
     values = [value, value[:-1], value + b"!", b"", value]
     made = AvroValues(asked)
     got = made.read(values)
-    assert got.features[::4] == [{"x": 1.5}] * 2
+    assert got.features[::4] == [{"x": 1.5, "n": None}] * 2
     assert got.labels[::4] == ["UP"] * 2
     assert list(got.times[::4]) == [1767312000000] * 2
     assert sorted(got.bad) == [1, 2, 3]
