@@ -1,4 +1,4 @@
-"""A NaN for values under absent names, which differs from missing values in its bits."""
+"""A NaN for absent names, which differs from missing values in its bits."""
 
 from __future__ import annotations
 
