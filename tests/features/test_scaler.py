@@ -128,7 +128,7 @@ class TwinColumn:
 
 
 class Twin:
-    """Columns of rows; NaN is a missing value, or an absent name if `explicit` is false."""
+    """Columns; NaN is a missing value, or an absent name if not `explicit`."""
 
     def __init__(
         self, scaling: str, window: int, indicators: Sequence[bool], spacing: int = 1, explicit: bool = True
