@@ -1,4 +1,4 @@
-"""Explicitly missing values and absent names: rows in any form lead to the same statistics."""
+"""Explicitly missing values and absent names, for rows in any form."""
 
 from __future__ import annotations
 
