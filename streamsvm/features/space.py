@@ -87,7 +87,7 @@ class FeatureSpace(KnownFeatures):
     >>> space.names
     [('color', 'red'), 'size', ('color', 'blue')]
     >>> rows.values, rows.columns
-    (array([1. , 2.5, 1. ]), array([0, 1, 2]))
+    (array([1. , 2.5, nan, 1. ]), array([0, 1, 1, 2]))
     """
 
     def encode(

@@ -131,7 +131,7 @@ def test_versions_and_formats_of_one_topic_are_read_by_their_schemas(registry: R
     for _ in range(2):
         assert rows(values, [OLD, NEW, JSON, OLD]) == [
             {"x": 3},
-            {"x": 1.5, "geo.lat": 2.0, "geo.price": 1.25},
+            {"x": 1.5, "z": None, "geo.lat": 2.0, "geo.price": 1.25},
             {"x.a": 5},
             {"x": 3},
         ]
@@ -144,7 +144,7 @@ def test_a_schema_of_the_reader_converts_all_versions(registry: Registry, tmp_pa
     wanted["fields"].append({"name": "geo", "type": ["null", GEO], "default": None})
     (tmp_path / "event.avsc").write_text(json.dumps(wanted))
     values = values_of(registry, schema=str(tmp_path / "event.avsc"))
-    assert rows(values, [OLD, NEW]) == [{"n": 3.0}, {"n": 1.5, "geo.lat": 2.0, "geo.price": 1.25}]
+    assert rows(values, [OLD, NEW]) == [{"n": 3.0, "geo": None}, {"n": 1.5, "geo.lat": 2.0, "geo.price": 1.25}]
 
 
 def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
@@ -226,7 +226,7 @@ def test_protobuf_by_serialized_descriptors(registry: Registry) -> None:
     indices = b"\x04\x02\x00"  # two of them: 1, 0
     reader = values_of(registry, lists="length,mean")
     row = {"x": 1.5, "at": "1970-01-01T00:00:05Z", "geo.lat": 2.0, "l.length": 2, "l.mean": 7.5, "e": "BLUE", "b": "ff"}
-    empty = {"x": 0.0, "l.length": 0, "e": "RED"}
+    empty = {"x": 0.0, "l.length": 0, "e": "RED", "b": None}
     assert rows(reader, [framed(4, indices + body), framed(4, indices + b"\x10\x2a"), framed(4, b"\0"), OLD]) == [
         row,
         empty | {"n": 42},
