@@ -31,8 +31,8 @@ _Start = c_char * 0
 def array_address(array: NDArray[Any]) -> int:
     """Return the address of the first element of an array."""
     try:
-        # Three times as fast as `__array_interface__`.
-        return addressof(_Start.from_buffer(array))  # type: ignore[arg-type]
+        buffer: Any = array  # three times as fast as `__array_interface__`
+        return addressof(_Start.from_buffer(buffer))
     except (TypeError, ValueError):  # the array is read-only or not contiguous
         return int(array.__array_interface__["data"][0])
 

@@ -231,7 +231,7 @@ class Metrics(Stateful):
         n = max(int(events.sum()), 1)
         accuracy, chance = float(hits.sum() / n), float(events / n @ (predicted / n))
         kappa = (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
-        return Scores(accuracy, float(recall.sum() / max(np.count_nonzero(events), 1)), kappa, rows)
+        return Scores(accuracy, float(recall.sum() / max(int(np.count_nonzero(events)), 1)), kappa, rows)
 
     def ranked(self) -> list[tuple[Any, int]]:
         """Classes with ranking measures and their codes, the rarest class first.

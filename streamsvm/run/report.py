@@ -146,7 +146,7 @@ class Report:
         """
         if self.late is None:
             return Estimated(0, math.nan, math.nan)
-        shares = self.metrics.seen / max(self.metrics.seen.sum(), 1)
+        shares = self.metrics.seen / max(float(self.metrics.seen.sum()), 1.0)
         return self.late.estimate.now(min(1.0, sum(self.changed_shares.values())), float((shares**2).sum()))
 
     def reject(self, rejected: Sequence[Rejected]) -> None:
