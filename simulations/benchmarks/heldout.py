@@ -126,7 +126,8 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
         label = label_of(file)
         if label:
             print(f"{name}: the label is {label!r}; label= after ? names another one", file=sys.stderr)
-        what = f"{file}, label {label!r}, {options.events} events"
+        shown = Path(file).name if Path(file).is_absolute() else file  # results name no folders of this machine
+        what = f"{shown}, label {label!r}, {options.events} events"
         for learner in options.learners:
             case = partial(measure, file, options.events, learner, label)
             yield Case(key_of(name, learner), case, seconds=learner_of(learner).us, what=what)

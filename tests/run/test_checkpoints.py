@@ -110,27 +110,22 @@ def test_files_of_killed_writers_are_removed(tmp_path):
         assert not left.exists()
 
 
+PARTS = ("identity", "source", "sinks", "model", "metrics", "history")
+HEADER = {"class": "Checkpoint"} | {part: {} for part in PARTS}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"class": "Polytopes"},
-        *({name: None} for name in ("identity", "source", "sinks", "model", "metrics", "history")),
+        *({part: None} for part in PARTS),
     ],
 )
 def test_another_archive_is_no_checkpoint(tmp_path, change):
-    header = {
-        "class": "Checkpoint",
-        "identity": {},
-        "source": {},
-        "sinks": {},
-        "model": {},
-        "metrics": {},
-        "history": {},
-    }
     path = tmp_path / "checkpoint.safetensors"
-    write_archive(path, header, {})
+    write_archive(path, HEADER, {})
     assert read_snapshot(path).code == read_snapshot(path).ended == ""
-    kept = {name: change.get(name, value) for name, value in header.items()}
+    kept = {name: change.get(name, value) for name, value in HEADER.items()}
     write_archive(path, {name: value for name, value in kept.items() if value is not None}, {})
     with raises(ValueError, named=next(iter(change)).replace("class", "Polytopes")):
         read_snapshot(path)
@@ -138,17 +133,8 @@ def test_another_archive_is_no_checkpoint(tmp_path, change):
 
 def test_a_checkpoint_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
     """Earlier versions separated the names of parts and of their arrays by a slash."""
-    header = {
-        "class": "Checkpoint",
-        "identity": {},
-        "source": {},
-        "sinks": {},
-        "model": {},
-        "metrics": {},
-        "history": {},
-    }
     path = tmp_path / "checkpoint.safetensors"
-    write_archive(path, header, {"history/relevances": np.zeros(1)})
+    write_archive(path, HEADER, {"history/relevances": np.zeros(1)})
     what = f"{path} is a checkpoint of another version of streamsvm, which alone can read it"
     with Checkpoint(tmp_path) as checkpoint, raises(SetupError, option="--reset", named=what):
         checkpoint.read({})
