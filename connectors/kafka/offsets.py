@@ -166,13 +166,14 @@ class Lag:
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
         """Commit offsets in the background; they replace offsets not yet committed."""
-        self._waiting = offsets if self._group else {}
+        self._waiting = offsets
         self._advance()
 
     def _advance(self) -> None:
         if self._waiting and (self._call is None or self._call.done()):
             offsets, self._waiting = self._waiting, {}
-            self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
+            if self._group:
+                self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
 
     def _try(self, offsets: Mapping[Any, Any]) -> None:
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 
 import pytest
+from kafka.errors import GroupAuthorizationFailedError
 
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource
+from connectors.kafka.offsets import Lag
 from tests.commands import wait_for
 from tests.errors import raises
 from tests.kafka.broker import admin
@@ -83,6 +86,26 @@ def test_the_rights_that_are_listed_are_enough(broker, topics, secured, tmp_path
     assert said.count("no permission to READ the group") == 1
     assert len(read(broker, topics["out"])) == 570
     assert LOGINS["poor"].encode() not in (tmp_path / "check" / "checkpoint.safetensors").read_bytes()
+
+
+def test_a_right_that_lacks_is_said_once_though_more_offsets_wait(caplog):
+    asked, second = [], threading.Event()
+
+    class Denied:
+        name = "kafka://broker"
+
+        def admin(self):
+            asked.append("admin")
+            second.wait(10)
+            raise GroupAuthorizationFailedError("mine")
+
+    lag = Lag(Denied(), "mine")
+    lag.publish({0: 1})
+    lag.publish({0: 2})
+    second.set()
+    lag.close()
+    lag.publish({0: 3})
+    assert len(asked) == len(caplog.records) == 1
 
 
 @contextlib.contextmanager
