@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from connectors.columns.cells import listed
 from streamsvm.models.archive import whole
-from streamsvm.models.codec import State, Stateful
+from streamsvm.models.codec import SavedState, Stateful
 
 # Shorter runs count as strays unless they belong to the class around them.
 _SHORTEST_RUN = 10
@@ -117,7 +117,7 @@ class LabelOrder(Stateful):
         likely += n_strays * math.log(n) + (len(self._segments) - n_classes) * math.log(n)
         return likely - math.lgamma(n + 1)
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`; see also `fits`."""
         super().restore(state)
         *self._segments, self._run = [[whole(code, -1), whole(n)] for code, n in (*self._segments, self._run)]

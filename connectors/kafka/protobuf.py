@@ -10,7 +10,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 from connectors.kafka.avro import import_avro
-from connectors.kafka.schemas import Schema
+from connectors.kafka.schemas import RegisteredSchema
 
 SERIALIZED = "serialized"
 """Format in which a registry returns descriptors."""
@@ -27,7 +27,7 @@ def check_protobuf(name: str) -> None:
         raise ConnectorError(f"{name}: {what}", "no protobuf") from error
 
 
-def protobuf_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
+def protobuf_reader(schema: RegisteredSchema) -> Callable[[bytes], dict[str, Any]]:
     """Return a function that parses values: message indices, then the message.
 
     Parameters
@@ -64,7 +64,7 @@ def protobuf_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
     return read
 
 
-def _pool_of(schema: Schema) -> tuple[Any, Any]:
+def _pool_of(schema: RegisteredSchema) -> tuple[Any, Any]:
     """Return the descriptor of a schema, and a pool with the types of its references."""
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from connectors.errors import OptionError
 from connectors.kafka.avro import AvroValues, import_avro, load_avro_schema, parse_avro, read_avro
 from connectors.kafka.protobuf import SERIALIZED, check_protobuf, protobuf_reader
-from connectors.kafka.schemas import Schema, SchemaRegistry, UnknownSchemaError
+from connectors.kafka.schemas import RegisteredSchema, SchemaRegistry, UnknownSchemaError
 from connectors.kafka.values import CsvValues, JsonValues, ValueFormat
 from connectors.options import Options
 
@@ -97,7 +97,7 @@ class RegistryValues(JsonValues):
         except ValueError as error:
             raise ValueError(f"schema id {number}: {error}") from error
 
-    def _reader(self, number: int, schema: Schema) -> Read | str:
+    def _reader(self, number: int, schema: RegisteredSchema) -> Read | str:
         """Return the function that parses values of a schema, or an error."""
         if schema.kind == "JSON":
             return self._json

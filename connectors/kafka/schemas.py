@@ -35,7 +35,7 @@ class UnknownSchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class RegisteredSchema:
     """A schema of the registry.
 
     Parameters
@@ -107,7 +107,7 @@ class SchemaRegistry:
             raise self._strange()
         self._is_known = True
 
-    def schema(self, number: int, form: str = "") -> Schema:
+    def schema(self, number: int, form: str = "") -> RegisteredSchema:
         """Get a schema by id.
 
         Parameters
@@ -127,7 +127,7 @@ class SchemaRegistry:
         query = f"?format={form}" if form else ""
         found = self._schema_at(f"/schemas/ids/{number}{query}")
         references = tuple(self._references(found, query, {}))
-        return Schema(str(found.get("schemaType") or "AVRO").upper(), found["schema"], references)
+        return RegisteredSchema(str(found.get("schemaType") or "AVRO").upper(), found["schema"], references)
 
     def _references(self, found: Mapping[str, Any], query: str, seen: dict[str, None]) -> Iterator[tuple[str, str]]:
         """Yield the references of a schema, each after those that it needs itself."""

@@ -26,7 +26,7 @@ Ask = Callable[[Any], Any]
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
-class _Refused(Exception):
+class _SettingRefused(Exception):
     """Raised if a broker rejects the connection settings; has the option to change."""
 
     def __init__(self, message: str, option: str = "") -> None:
@@ -143,7 +143,7 @@ def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any])
             error = done.exception()
             if error is None:
                 return attempts[done]
-            if isinstance(error, _Refused):
+            if isinstance(error, _SettingRefused):
                 refusals.append((f"{attempts[done]} {error}", error.option))
             elif not isinstance(error, OSError):
                 raise error
@@ -162,7 +162,7 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
         is_login = spoken.startswith("SASL") and not protocol.startswith("SASL")
         more = ", with sasl_mechanism and credentials" if is_login else ""
         what = f"speaks {spoken}, not {protocol}: set security_protocol={spoken}{more}"
-        raise _Refused(what, "security_protocol")
+        raise _SettingRefused(what, "security_protocol")
     if protocol == PROTOCOLS[0]:
         return
     try:
@@ -171,7 +171,7 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
             if answer.error_code == _OTHER_MECHANISM:
                 taken = ", ".join(sorted(answer.mechanisms))
                 what = f"does not take sasl_mechanism={options['sasl_mechanism']}: it takes {taken}"
-                raise _Refused(what, "sasl_mechanism")
+                raise _SettingRefused(what, "sasl_mechanism")
             if protocol.startswith("SASL") and _is_checked(options["sasl_mechanism"]):
                 _log_in(ask, options)
     except ssl.SSLCertVerificationError as error:
@@ -179,10 +179,10 @@ def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
     except ssl.SSLError as error:
         reason, certificate = error.reason or "the handshake fails", options.get("ssl_certfile")
         if "ALERT" not in reason or not ("CERT" in reason or "UNKNOWN_CA" in reason):
-            raise _Refused(f"and this client agree on no TLS: {reason}", "") from None
+            raise _SettingRefused(f"and this client agree on no TLS: {reason}", "") from None
         what = "asks for a certificate: give `ssl_certfile` and `ssl_keyfile`"
         what = what if certificate is None else f"does not accept the certificate of ssl_certfile={certificate}"
-        raise _Refused(what, "ssl_certfile") from None
+        raise _SettingRefused(what, "ssl_certfile") from None
 
 
 def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
@@ -202,7 +202,7 @@ def _log_in(ask: Ask, options: Mapping[str, Any]) -> None:
                     f"refuses user {user!r} with this password, or there is no such user",
                     "sasl_plain_password",
                 )
-            raise _Refused(f"{what}: `{option}` is wrong", option)
+            raise _SettingRefused(f"{what}: `{option}` is wrong", option)
         rounds += 1
         login.receive(answer.auth_bytes)
 
@@ -224,20 +224,20 @@ def _protocol_of(server: str, protocol: str) -> str:
                 return protocol if is_tls else "SSL"
             failure = error if failure is None or isinstance(error, _InvalidResponse) else failure
     if isinstance(failure, _InvalidResponse):
-        raise _Refused("answers, but not as a Kafka broker does: is it the right port?", "")
+        raise _SettingRefused("answers, but not as a Kafka broker does: is it the right port?", "")
     assert failure is not None
     raise failure
 
 
-def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> _Refused:
+def _untrusted(error: ssl.SSLCertVerificationError, options: Mapping[str, Any]) -> _SettingRefused:
     why = error.verify_message.rstrip(".")
     if "match" in why or "not valid for" in why:
         message = f"shows a certificate for another host ({why}); ask it by a name in it, or set ssl_check_hostname=no"
-        return _Refused(message, "ssl_check_hostname")
+        return _SettingRefused(message, "ssl_check_hostname")
     authority = options.get("ssl_cafile")
     trusted = "by default" if authority is None else f"by ssl_cafile={authority}"
     message = f"shows a certificate that is not trusted {trusted} ({why}): is `ssl_cafile` that of its authority?"
-    return _Refused(message, "ssl_cafile")
+    return _SettingRefused(message, "ssl_cafile")
 
 
 class _InvalidResponse(Exception):

@@ -244,7 +244,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     return system, path
 
 
-class Place:
+class StorePath:
     """A file or directory of a store.
 
     Parameters
@@ -308,7 +308,7 @@ def list_files(url: str) -> list[tuple[str, int, float]]:
     ConnectorError
         If there is no such directory, or it cannot be listed.
     """
-    place = Place(url)
+    place = StorePath(url)
     find, path = place.system.find if url.endswith("/") else place.system.glob, place.path
     listed: dict[str, Any] = place.ask(lambda: dict(find(path, detail=True)))
     found = {path: about for path, about in listed.items() if about["type"] == "file"}
@@ -331,7 +331,7 @@ class StoreFile(RemoteFile):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._place = Place(url)
+        self._place = StorePath(url)
         self.size, self.version = self._look()
 
     def _look(self) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from connectors.options import Options
 from connectors.outputs.files import TextSink
 from connectors.outputs.results import LineWriter, are_results, names_in
 from connectors.registry import SinkSettings
-from connectors.remote.files import WEB, Place
+from connectors.remote.files import WEB, StorePath
 
 
 def check_options(url: str, options: Options) -> None:
@@ -47,7 +47,7 @@ class RemoteTextSink(TextSink):
     can_rewind = False
 
     def __init__(self, lines: LineWriter, url: str, options: Options, settings: SinkSettings) -> None:
-        self._place, self._url = Place(url), url
+        self._place, self._url = StorePath(url), url
         if settings.source is not None:
             what = "an object cannot be continued after a crash: with --checkpoint, write Parquet, which has parts"
             raise ConnectorError(f"{self._place.name}: {what}", "not seekable", option="--checkpoint")
@@ -91,7 +91,7 @@ class RemoteParquetSink(ParquetSink):
     """A directory of parts in a store. Each part appears as a whole."""
 
     def _make_directory(self) -> None:
-        self._place = Place(self.name)
+        self._place = StorePath(self.name)
         self.name = self._place.name
         self._made = not self._existing()
 

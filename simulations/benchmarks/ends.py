@@ -24,7 +24,7 @@ from simulations.storage import Rows
 from simulations.tables import Column, Table, of, part, pick
 from streamsvm import CPMClassifier
 from streamsvm.run import RunConfig
-from streamsvm.run.runner import Runner
+from streamsvm.run.loop import RunLoop
 
 EVENTS, BATCH, REPEATS = 60_000, 1024, 5
 FORMATS, TABLES, ALONE = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps"), "learner alone"
@@ -75,7 +75,7 @@ def once(path: Path, most: int | None = None) -> dict[str, float]:
     """Time a run."""
     source, sink = open_source(str(path), label="label"), open_sink(str(path.with_name("out.csv")))
     start, began = time.process_time(), time.perf_counter()
-    report = Runner(CPMClassifier(), source, RunConfig(max_events=most), {"out": sink}).run()
+    report = RunLoop(CPMClassifier(), source, RunConfig(max_events=most), {"out": sink}).run()
     seconds, clock = time.process_time() - start, time.perf_counter() - began
     source.close()
     sink.close()
@@ -84,7 +84,7 @@ def once(path: Path, most: int | None = None) -> dict[str, float]:
 
 
 def learner(kind: str) -> dict[str, float]:
-    """Time the learner alone, on batches of the runner's size."""
+    """Time the learner alone, on batches of a run's size."""
     columns = table(kind, EVENTS)
     labels = columns.pop("label")
     arrays = {k: np.array(v, object if isinstance(v[0], str) else float) for k, v in columns.items()}

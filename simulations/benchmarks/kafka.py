@@ -106,10 +106,10 @@ def _consume(address: str, topic: str, n: int, decode: Callable[[bytes], Any] | 
 
 
 def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
-    """Time the runner's loop with a CPM of ten faces, in seconds."""
+    """Time the loop with a CPM of ten faces, in seconds."""
     from connectors import open_sink, open_source
     from streamsvm import CPMClassifier
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
     with contextlib.ExitStack() as stack:
         url = f"kafka://{address}/{topic}?at_end=stop"
@@ -119,9 +119,9 @@ def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
             url = f"kafka://{address}/{out}?commit_interval={commit}&transactional_id={uuid.uuid4().hex}"
             sinks["out"] = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
             sinks["out"].flush()
-        runner = Runner(CPMClassifier(n_faces=10), source, sinks=sinks)
+        loop = RunLoop(CPMClassifier(n_faces=10), source, sinks=sinks)
         start = time.perf_counter()
-        runner.run()
+        loop.run()
         return time.perf_counter() - start
 
 

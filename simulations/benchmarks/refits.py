@@ -171,7 +171,7 @@ def stay() -> Iterator[Case]:
 def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     """Fit a solver to the first four fifths, and measure its accuracy on the last."""
     from streamsvm import CPMClassifier
-    from streamsvm.refit.members import Member
+    from streamsvm.refit.refitted_model import RefittedModel
     from streamsvm.refit.solvers import solver_of
     from streamsvm.refit.tasks import Task
     from streamsvm.refit.windows import Latest
@@ -185,7 +185,7 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     solution = solver_of(solver).solve(Task(memory.snapshot(), len(learner._space)))
     seconds, last = time.perf_counter() - start, rows.part(n, len(y))
     proba = np.zeros((len(last), len(learner.labels)))
-    Member(solution, 1).evaluate(last, np.ones(len(last), np.int64), proba)
+    RefittedModel(solution, 1).evaluate(last, np.ones(len(last), np.int64), proba)
     accuracy = float((proba.argmax(axis=1) == codes[n:]).mean())
     return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm import SampledCuts
-from streamsvm.batch.base import Progress
+from streamsvm.batch.base import IterationLog
 from streamsvm.batch.matrix import Floats
 from streamsvm.batch.sampled_cuts.cuts import Cuts, ScoredRows
 from streamsvm.batch.sampled_cuts.gaussian import Singles
@@ -53,7 +53,7 @@ class AllRows(Rounds):
     A cut uses a sample of the rows with a positive loss.
     """
 
-    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: IterationLog) -> Result:
         settings, n_iter = self.settings, 0
         rows, codes = self._rows(np.arange(self.population.n))
         self.scores = ScoresByCut(rows, codes, self.population.weights, self.n_outputs)

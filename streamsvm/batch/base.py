@@ -47,7 +47,7 @@ class Iteration(NamedTuple):
     seconds: float
 
 
-class Progress:
+class IterationLog:
     """Record of the iterations, which also calls the callback."""
 
     def __init__(self, estimator: Any, callback: Callable[[Any, Iteration], Any] | None) -> None:
@@ -64,7 +64,7 @@ class Progress:
         return self.is_stopped
 
 
-class Solution(NamedTuple):
+class SolverResult(NamedTuple):
     """Result of a solver beside the fitted attributes, with a warning, if any."""
 
     objective: float
@@ -84,7 +84,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     callback: Callable[[Any, Iteration], Any] | None
 
     @abstractmethod
-    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: IterationLog) -> SolverResult:
         """Solve for rows X with labels classes_[codes], and set fitted attributes.
 
         `weights` include the class weights and sum to about 1.
@@ -115,7 +115,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             For NaN, infinities, negative weights, a single class of positive weight, or invalid parameters.
         """
-        progress = Progress(self, self.callback)
+        progress = IterationLog(self, self.callback)
         self._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
         with threads_for(self._largest_product(X.shape[0], X.shape[1], scipy.sparse.issparse(X))):
@@ -328,7 +328,7 @@ class LinearClassifier(BatchClassifier):
         """Return the code of the positive class of each one-vs-rest problem."""
         return [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
 
-    def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: Progress) -> Solution:
+    def _linear_solution(self, found: Sequence[Hyperplane], n_iter: int, progress: IterationLog) -> SolverResult:
         """Set the hyperplanes, and warn if a relative gap exceeds `tol`."""
         self.coef_, self.intercept_ = np.array([one.w for one in found]), np.array([one.b for one in found])
         worst, name, warning = max(one.gap / max(one.objective, 1e-300) for one in found), type(self).__name__, ""
@@ -339,7 +339,7 @@ class LinearClassifier(BatchClassifier):
                 else f"{name} stopped after {n_iter} iterations with a relative duality gap of {worst:.1e}, "
                 f"above tol={self.tol:g}: raise max_iter={self.max_iter} or tol, or scale X"
             )
-        return Solution(sum(one.objective for one in found), sum(one.gap for one in found), n_iter, warning)
+        return SolverResult(sum(one.objective for one in found), sum(one.gap for one in found), n_iter, warning)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
         """Return the coefficients and intercepts of `init`; None for zeros."""

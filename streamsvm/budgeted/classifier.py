@@ -236,7 +236,7 @@ class BSGDClassifier(BudgetedMemory):
         self._predict(x, PREDICT)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
-        return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.answers, n, weights)
+        return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.by_code, n, weights)
 
     @property
     def relevance(self) -> dict[Any, float]:

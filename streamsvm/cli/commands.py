@@ -25,7 +25,7 @@ EXIT_CODES = {
 """Exit codes, by the module of a command."""
 
 
-class Run(RunConfig):
+class RunCommand(RunConfig):
     """Predict every event of a stream, then learn from it.
 
     Predict every event of a stream before learning from its label. Write predictions, measure accuracy and save the
@@ -41,7 +41,7 @@ class Run(RunConfig):
     module: ClassVar[str] = "run"
 
 
-class Predict(RunConfig):
+class PredictCommand(RunConfig):
     """Predict the events of a stream with a saved model.
 
     Predict the events of a stream with a saved model, which does not change. Labels are optional; with labels, the
@@ -71,7 +71,7 @@ class Predict(RunConfig):
         self.learn = False
 
 
-class Profile(RunConfig):
+class ProfileCommand(RunConfig):
     """Write the reference profile of a stream, to monitor later events.
 
     Read a stream once and write the distribution of each feature as a JSON file, for `run --reference` and `predict
@@ -141,7 +141,7 @@ class KeyOptions(Settings):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PerKey(RunConfig, KeyOptions):
+class PerKeyCommand(RunConfig, KeyOptions):
     """Train one model per customer, machine or sensor, on many machines.
 
     Predict the events of a Kafka topic of JSON objects and learn from them, with one model per key. The state of the
@@ -186,7 +186,7 @@ class PerKey(RunConfig, KeyOptions):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Watch(Settings):
+class WatchCommand(Settings):
     """Serve a dashboard of a run from its checkpoints or from its own dashboard.
 
     Serve a dashboard of a run until interrupted. The figures come from the checkpoint directory, which is neither
@@ -213,7 +213,7 @@ class Watch(Settings):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Warmup(Settings):
+class WarmupCommand(Settings):
     """Compile the kernels before the first use, for example in a container image.
 
     Compile the kernels of the learners, and of the batch solvers if scikit-learn is installed. Print the folder of
@@ -238,11 +238,11 @@ class Warmup(Settings):
 
 
 COMMANDS: dict[str, type[Settings]] = {
-    "run": Run,
-    "predict": Predict,
-    "profile": Profile,
-    "per-key": PerKey,
-    "watch": Watch,
-    "warmup": Warmup,
+    "run": RunCommand,
+    "predict": PredictCommand,
+    "profile": ProfileCommand,
+    "per-key": PerKeyCommand,
+    "watch": WatchCommand,
+    "warmup": WarmupCommand,
 }
 """Options of each command."""

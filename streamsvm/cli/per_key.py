@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import UnreachableError
 from connectors.options import Options
-from streamsvm.cli.commands import PerKey
+from streamsvm.cli.commands import PerKeyCommand
 from streamsvm.core.clock import compile_seconds
 from streamsvm.run.checks import check_needed
 from streamsvm.run.config import Url
@@ -47,7 +47,7 @@ _REQUIRED = {
 }
 
 
-def main(config: PerKey, _started: float) -> int:
+def main(config: PerKeyCommand, _started: float) -> int:
     """Run the worker until stopped, and return the exit code."""
     check(config)
     from streamsvm.run.prometheus import Exporter, text_of
@@ -63,7 +63,7 @@ def main(config: PerKey, _started: float) -> int:
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
-def check(config: PerKey) -> None:
+def check(config: PerKeyCommand) -> None:
     """Check the settings before anything is opened."""
     for name, message in _REQUIRED.items():
         if not getattr(config, name):
@@ -87,7 +87,7 @@ def check(config: PerKey) -> None:
     _flattening(config)
 
 
-def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
+def topics_of(config: PerKeyCommand) -> tuple[str, dict[str, str]]:
     """Return the brokers and the topic of each stream; refuse unsuitable topics."""
     from connectors.kafka.clients import split_address
 
@@ -112,7 +112,7 @@ def topics_of(config: PerKey) -> tuple[str, dict[str, str]]:
     return brokers, found
 
 
-def _keyed(config: PerKey) -> KeyedClassifier:
+def _keyed(config: PerKeyCommand) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.handler import RECORD_TIME
 
@@ -142,7 +142,7 @@ def _keyed(config: PerKey) -> KeyedClassifier:
         raise SetupError(f"per-key: {error}") from error
 
 
-def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
+def _worker(config: PerKeyCommand, keyed: KeyedClassifier) -> Worker:
     from confluent_kafka import KafkaException
     from quixstreams.exceptions import QuixException
 
@@ -177,7 +177,7 @@ def _worker(config: PerKey, keyed: KeyedClassifier) -> Worker:
         raise SetupError(f"kafka topic {stream.topic}: {error}") from error
 
 
-def _flattening(config: PerKey) -> Flattening:
+def _flattening(config: PerKeyCommand) -> Flattening:
     """Return the conversion of nested events, as in `run`."""
     from connectors.columns.nested import Flattening
     from connectors.notices import Notices

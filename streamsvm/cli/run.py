@@ -16,8 +16,8 @@ from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
 if TYPE_CHECKING:
+    from streamsvm.run.loop import RunLoop
     from streamsvm.run.report import Report
-    from streamsvm.run.runner import Runner
 
 logger = logging.getLogger(__name__)
 STOP_S = 9.0
@@ -37,12 +37,12 @@ def main(config: RunConfig, started: float) -> int:
         bar = [] if config.quiet else [stack.enter_context(contextlib.closing(Progress(sys.stderr, config.log_every)))]
         run = Run(config, bar, started)
         try:
-            run.start(lambda runner: _graceful(runner, caught))
+            run.start(lambda loop: _graceful(loop, caught))
         except Exception:
             if not run.failures:
                 raise  # the run did not start
-    assert run.runner is not None  # otherwise it raised
-    return _finish(config, run.runner.report, run.failures, caught)
+    assert run.loop is not None  # otherwise it raised
+    return _finish(config, run.loop.report, run.failures, caught)
 
 
 def _finish(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:
@@ -97,7 +97,7 @@ def _rejects(report: Report) -> str:
 
 
 @contextlib.contextmanager
-def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
+def _graceful(loop: RunLoop, caught: list[int]) -> Iterator[None]:
     """End the run after the current batch on SIGINT or SIGTERM, by a deadline.
 
     A second signal kills the process.
@@ -107,8 +107,8 @@ def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         caught.append(number)
-        end_within(STOP_S, number, lambda: runner.waits_for)
-        runner.stop()
+        end_within(STOP_S, number, lambda: loop.waits_for)
+        loop.stop()
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:

@@ -6,12 +6,12 @@ import importlib.util
 import logging
 import time
 
-from streamsvm.cli.commands import Warmup
+from streamsvm.cli.commands import WarmupCommand
 
 _GONE_S = 86_400.0  # age after which unused compiled code of other versions is removed
 
 
-def main(options: Warmup, _started: float) -> int:
+def main(options: WarmupCommand, _started: float) -> int:
     """Compile kernels, print where the code is, and return the exit code."""
     from streamsvm.core.cache import cache_folder, is_kept, n_bytes, remove_unused
     from streamsvm.core.library import code_in_use, library

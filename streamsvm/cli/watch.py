@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 from typing import NoReturn
 
-from streamsvm.cli.commands import Watch
+from streamsvm.cli.commands import WatchCommand
 from streamsvm.cli.terminal import SIGNALS
 from streamsvm.run.converters import read_token
 
 
-def main(options: Watch, _started: float) -> int:
+def main(options: WatchCommand, _started: float) -> int:
     """Serve the page until interrupted."""
     from streamsvm.run.page.watch import watch
 

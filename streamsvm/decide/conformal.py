@@ -213,13 +213,13 @@ class ConformalSets(Stateful):
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def state(self) -> codec.State:
+    def state(self) -> codec.SavedState:
         """Return the learned state as a JSON header and arrays."""
         tight = self._new_state(self._n_groups)
         tight.take(self._state)
         return {}, tight.saved()
 
-    def restore(self, state: codec.State) -> None:
+    def restore(self, state: codec.SavedState) -> None:
         """Restore the result of `state`.
 
         Raises

@@ -18,7 +18,7 @@ from streamsvm.features.rows import Floats, Ints
 
 
 @dataclass(slots=True)
-class Rows:
+class DecisionRows:
     """Probabilities and labels, in the order of decisions and updates.
 
     An event with an immediate label, or without one, is one row. An event with a delayed label is two rows: one at its
@@ -42,7 +42,7 @@ class Rows:
     learned: NDArray[np.bool_]
 
     @classmethod
-    def with_labels(cls, proba: Floats, labels: Sequence[Any], *, learn: bool) -> Rows:
+    def with_labels(cls, proba: Floats, labels: Sequence[Any], *, learn: bool) -> DecisionRows:
         """Create the rows of events with immediate labels."""
         n = len(labels)
         return cls(np.nan_to_num(proba), labels, np.ones(n, np.bool_), np.full(n, learn))
@@ -96,7 +96,7 @@ class Decisions:
     Examples
     --------
     >>> decisions = Decisions(costs=Costs(abstain=0.3))
-    >>> rows = Rows.with_labels(np.array([[0.9, 0.1], [0.5, 0.5]]), ["no", "yes"], learn=True)
+    >>> rows = DecisionRows.with_labels(np.array([[0.9, 0.1], [0.5, 0.5]]), ["no", "yes"], learn=True)
     >>> decisions.run(rows, ["no", "yes"]).decisions
     array([ 0, -1])
     """
@@ -118,7 +118,7 @@ class Decisions:
         """Number of values stored with an event beside its probabilities."""
         return (self.costs is not None) + (self.alarms is not None)
 
-    def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
+    def run(self, rows: DecisionRows, classes: Sequence[Any]) -> Decided:
         """Decide on each row, then update with its label.
 
         Parameters
@@ -149,7 +149,7 @@ class Decisions:
         """Return 1 for labels of the alarmed class, 0 for other labels, -1 for no label."""
         return np.fromiter(map({self.label: 1, None: -1}.get, labels, repeat(0)), np.int64, len(labels))
 
-    def _alarmed(self, alarms: Alarms, rows: Rows, own: Ints, classes: Sequence[Any]) -> Ints:
+    def _alarmed(self, alarms: Alarms, rows: DecisionRows, own: Ints, classes: Sequence[Any]) -> Ints:
         [c], (n, k) = self.codes([self.label], classes), rows.proba.shape
         p = rows.proba[:, c] if 0 <= c < k else np.zeros(n)
         # A share counts each event once, so the second rows of events with late labels are left out.

@@ -338,17 +338,17 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         if is_single and adapter.single is not None:
             return adapter.single
         n_before, events = len(adapter.classes), Arrivals([x], [text], self._moment(time, join), _NO_ORIGINS)
-        answer, _ = join.step(events, LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
+        predicted, _ = join.step(events, LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
         for reason in adapter.take_refused():
             logger.warning("%s", reason)
-        join.decided = answer.decided
+        join.decided = predicted.decided
         if isinstance(adapter, RowModel):
             shares = adapter.shares_by_label
         else:  # a label that precedes its event may add a class after the prediction; a timeout may add one before
-            row = [] if answer.probas is None else answer.probas[0].tolist()
+            row = [] if predicted.probas is None else predicted.probas[0].tolist()
             named = enumerate(zip(adapter.classes, row, strict=False))
             shares = {name: share for i, (name, share) in named if i < n_before or share > 0.0}
-        return _Found(self._label(int(answer.codes[0])), shares)
+        return _Found(self._label(int(predicted.codes[0])), shares)
 
     def _label(self, code: int) -> Any:
         return self._adapter.classes[code] if code >= 0 else None

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from connectors.columns.strings import CategoricalColumn
 from connectors.events import LateLabels
 from streamsvm.decide.conformal import ConformalSets
-from streamsvm.decide.decisions import Decided, Decisions, Rows
+from streamsvm.decide.decisions import Decided, DecisionRows, Decisions
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.models import OwnModel, RowModel
-from streamsvm.delayed.protocol import OUTCOMES, Answer, Arrivals, Matches, ModelRows
-from streamsvm.delayed.rows import OWN, Packed, PaddedKeys, in_order, stacked
+from streamsvm.delayed.protocol import OUTCOMES, Arrivals, Matches, ModelRows, Predictions
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
 from streamsvm.delayed.store import Store
+from streamsvm.delayed.stored_features import OWN, Packed, PaddedKeys, in_order, stacked
 from streamsvm.delayed.timeline import Timeline
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.values import encoding_error
@@ -236,7 +236,7 @@ class Join:
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
-    def step(self, events: Arrivals, late: LateLabels, late_keys: Sequence[str]) -> tuple[Answer, Matches]:
+    def step(self, events: Arrivals, late: LateLabels, late_keys: Sequence[str]) -> tuple[Predictions, Matches]:
         """Process events and labels in order; return predictions and matches."""
         n, m, store = len(events), len(late), self.store
         keys, is_event = PaddedKeys.of(events.keys), np.zeros(n + m, np.bool_)
@@ -260,7 +260,7 @@ class Join:
         late_keys: Sequence[str],
         is_event: NDArray[np.bool_],
         journal: Ints,
-    ) -> tuple[Answer, Matches]:
+    ) -> tuple[Predictions, Matches]:
         """Predict and learn as the journal says; return predictions and matches."""
         store = self.store
         timeline = Timeline(journal, store, has_timeouts=self.on_timeout is not None, learn=self.learn)
@@ -268,10 +268,10 @@ class Join:
         store.keep_objects(timeline.slots[new], new, rows)
         values = [self.on_timeout, None, *store.labels]
         given = self._model_rows(events, timeline, values)
-        answer = self.model.run(given)
-        codes, scores = answer.codes[given.predicted], answer.scores[given.predicted]
+        predicted = self.model.run(given)
+        codes, scores = predicted.codes[given.predicted], predicted.scores[given.predicted]
         store.put(timeline.slots[new], codes[new], scores[new], events.origins[new])
-        probas = None if answer.probas is None else answer.probas[given.predicted]
+        probas = None if predicted.probas is None else predicted.probas[given.predicted]
         kept, stored, weights, decided = self._decide(timeline, probas, [values[i] for i in timeline.labels.tolist()])
         joined = self._matches(timeline, values, stored, weights)
         if self.with_keys:
@@ -280,7 +280,7 @@ class Join:
         memories = given.memories[: len(events)].view(np.float64)
         store.add(timeline.slots[which], which, rows, keys, np.column_stack([kept, memories]))
         self._free(journal)
-        return Answer(codes, scores, probas, timeline.slots, decided), joined
+        return Predictions(codes, scores, probas, timeline.slots, decided), joined
 
     def _model_rows(self, events: Arrivals, timeline: Timeline, values: Sequence[Any]) -> ModelRows:
         """Return rows for the model in order: events to predict, stored ones to learn."""
@@ -331,7 +331,9 @@ class Join:
             order = np.argsort(np.concatenate([np.flatnonzero(timeline.is_event), timeline.matches]))
             learned = np.concatenate([np.zeros(n, np.bool_), (timeline.kind[timeline.matches] != LATE) & self.learn])
             in_turn = CategoricalColumn(order, [*[None] * n, *labels])
-            found = self.decisions.run(Rows(np.nan_to_num(rows[order]), in_turn, order < n, learned[order]), classes)
+            found = self.decisions.run(
+                DecisionRows(np.nan_to_num(rows[order]), in_turn, order < n, learned[order]), classes
+            )
             found = found.part(np.argsort(order))
             weights = weights if found.weights is None else found.weights[n:]
             decided = found.part(slice(n)).with_first_classes(k)

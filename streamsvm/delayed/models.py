@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.events import Batch, Rejected, rows_of, without_missing
-from streamsvm.delayed.protocol import Answer, ModelRows
+from streamsvm.delayed.protocol import ModelRows, Predictions
 from streamsvm.delayed.single import SingleRow
 from streamsvm.features.rows import BadRows
 from streamsvm.features.values import unusable_rows
@@ -76,7 +76,7 @@ class OwnModel:
         """
         return np.asarray(self.model.peek_proba_many(rows)) if hasattr(self.model, "peek_proba_many") else None
 
-    def step(self, batch: Batch, learn: bool) -> Answer:
+    def step(self, batch: Batch, learn: bool) -> Predictions:
         """Test, then train on all events in one call; unusable events are rejected.
 
         Parameters
@@ -96,12 +96,12 @@ class OwnModel:
             except BadRows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return Answer(codes, scores, proba[0] if self.stores_proba else None, batch=batch)
+                return Predictions(codes, scores, proba[0] if self.stores_proba else None, batch=batch)
 
-    def run(self, rows: ModelRows) -> Answer:
+    def run(self, rows: ModelRows) -> Predictions:
         """Predict and learn rows in order."""
         if not rows.labels:
-            return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.stores_proba else None)
+            return Predictions(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.stores_proba else None)
         features, labels = rows.features or [{}] * len(rows.labels), rows.labels
         late = {"times": rows.times / 1000.0, "memories": rows.memories, "memory_rows": rows.memory_rows}
         try:
@@ -110,7 +110,7 @@ class OwnModel:
             self.refused += bad.rows.values()
             labels = [None if i in bad.rows else label for i, label in enumerate(labels)]
             codes, scores, *proba = self.model.run_batch(features, labels, proba=self.stores_proba, **late)
-        return Answer(codes, scores, proba[0] if self.stores_proba else None)
+        return Predictions(codes, scores, proba[0] if self.stores_proba else None)
 
 
 class RowModel:
@@ -158,20 +158,20 @@ class RowModel:
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep
 
-    def step(self, batch: Batch, learn: bool) -> Answer:
+    def step(self, batch: Batch, learn: bool) -> Predictions:
         """Test, then train on one event after another; reject those that raise errors."""
         n, none, labels = len(batch), np.zeros(0, np.int64), batch.labels
         if not learn:
             self._number(labels)
             labels = [None] * n
-        answer = self.run(ModelRows(batch.features, labels, np.ones(n, np.bool_), none, none, none))
-        return answer.part(*self.settled(batch))
+        predictions = self.run(ModelRows(batch.features, labels, np.ones(n, np.bool_), none, none, none))
+        return predictions.part(*self.settled(batch))
 
     def take_refused(self) -> list[str]:
         """Return no labels: these models refuse none."""
         return []
 
-    def run(self, rows: ModelRows) -> Answer:
+    def run(self, rows: ModelRows) -> Predictions:
         """Predict and learn rows in order; `settled` removes those that raise an error."""
         if self._tolerant:
             self._number(rows.labels)
@@ -196,7 +196,7 @@ class RowModel:
                     self._failed[n_predicted - 1] = reason
                 else:
                     logger.warning("an event could not be learned: %s", reason)
-        return Answer(codes, scores, self.table(shares) if self.with_proba else None)
+        return Predictions(codes, scores, self.table(shares) if self.with_proba else None)
 
     @property
     def label(self) -> Any:

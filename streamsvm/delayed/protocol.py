@@ -49,7 +49,7 @@ class ModelRows:
 
 
 @dataclass(slots=True)
-class Answer:
+class Predictions:
     """Predictions of a model.
 
     Parameters
@@ -73,7 +73,7 @@ class Answer:
     decided: Decided = field(default_factory=Decided)
     batch: Batch = field(default_factory=lambda: _NO_BATCH)
 
-    def part(self, batch: Batch, which: list[int] | slice) -> Answer:
+    def part(self, batch: Batch, which: list[int] | slice) -> Predictions:
         """Return the predictions for the events that are left in a batch."""
         return replace(
             self,

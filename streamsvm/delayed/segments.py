@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed.rows import gather
 from streamsvm.delayed.slots import SlotTable
+from streamsvm.delayed.stored_features import gather
 from streamsvm.features.rows import Floats, Ints
 
 SEGMENT = 32_768

@@ -56,7 +56,7 @@ class SingleRow:
     @property
     def label(self) -> Any:
         """The predicted class, None for none."""
-        return self._model.labels.answers[self.code[0]]
+        return self._model.labels.by_code[self.code[0]]
 
     @property
     def shares_by_label(self) -> dict[Any, float]:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import rows_of
-from streamsvm.delayed.rows import OBJECT, Layouts, Packed, PaddedKeys, gather
 from streamsvm.delayed.segments import Segments
 from streamsvm.delayed.slots import SlotTable
+from streamsvm.delayed.stored_features import OBJECT, Layouts, Packed, PaddedKeys, gather
 from streamsvm.features.rows import Floats, Ints
 
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.digests import ENTRY_POINTS
-from streamsvm.delayed.rows import OBJECT, PaddedKeys, padded
 from streamsvm.delayed.segments import Segment
 from streamsvm.delayed.slot_contents import SlotContents
 from streamsvm.delayed.slots import RECORD, SLOT_BYTES
+from streamsvm.delayed.stored_features import OBJECT, PaddedKeys, padded
 from streamsvm.features.rows import Ints
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.parameters import ParameterError
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class Store(SlotContents):
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self, folder: Path) -> State:
+    def state(self, folder: Path) -> SavedState:
         """Return a JSON header and arrays of everything except closed segments.
 
         Closed segments do not change. Each is written once, durably, to a file in the folder; `files` names them.

@@ -365,7 +365,7 @@ class StreamSVMClassifier(Ensemble):
         heads = member.heads
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
         rows = self._state.ranks if kind.on_ranks else self._rows
-        return nearest_vectors(member, rows, self._rows, self._space, self.labels.answers, n, weights)
+        return nearest_vectors(member, rows, self._rows, self._space, self.labels.by_code, n, weights)
 
     @property
     def autocorrelation_weight(self) -> float:

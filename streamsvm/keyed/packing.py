@@ -45,7 +45,7 @@ TABLES = "state tables"
 _EXACT = frozenset({str, int, bool})
 
 
-class Schema:
+class KeySchema:
     """Columns and labels shared by many keys.
 
     Parameters
@@ -75,7 +75,7 @@ class KeyModel:
     """
 
     learner: OnlineClassifier
-    schema: Schema
+    schema: KeySchema
 
     @property
     def has_grown(self) -> bool:
@@ -132,7 +132,7 @@ class Packer:
         self.settings |= {name: encode_param(value) for name, value in self._params.items()}
         self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
         self._settings = b"".join(self._digests.values())
-        self.schemas: OrderedDict[bytes, Schema] = OrderedDict()
+        self.schemas: OrderedDict[bytes, KeySchema] = OrderedDict()
         self.free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
         self._schema_bytes = self._free_bytes = 0
         self._said = Notices(logger)  # each warning is given once for all keys
@@ -250,11 +250,11 @@ class Packer:
 
     # Schemas -----------------------------------------------------------------------------------------------------
 
-    def _schema(self, data: bytes) -> Schema:
+    def _schema(self, data: bytes) -> KeySchema:
         """Return the schema of a section, cached."""
         found = self.schemas.get(data)
         if found is None:
-            found = self.schemas[data] = Schema(data, self._class(**self._params).with_schema(data, self._said))
+            found = self.schemas[data] = KeySchema(data, self._class(**self._params).with_schema(data, self._said))
             self._schema_bytes += found.n_bytes
             while self._schema_bytes > SCHEMA_BYTES and len(self.schemas) > 2:
                 self._schema_bytes -= self.schemas.popitem(last=False)[1].n_bytes
@@ -262,7 +262,7 @@ class Packer:
             self.schemas.move_to_end(data)
         return found
 
-    def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
+    def _first_schema(self, x: dict[Any, Any], label: Any) -> KeySchema | None:
         """Return the schema after a first event, None unless names and values are simple.
 
         Names must be strings, and values numbers other than NaN.
@@ -282,7 +282,7 @@ class Packer:
             self._first[names, type(label), label] = data
         return self._schema(data)
 
-    def _load(self, schema: Schema, packed: bytes, counts: bytes) -> KeyModel:
+    def _load(self, schema: KeySchema, packed: bytes, counts: bytes) -> KeyModel:
         """Return a learner with this schema and memory."""
         if free := self.free[schema.capacity]:
             model = free.pop()

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from streamsvm.models.archive import ArchiveError, real, reals, whole
 
-State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
+SavedState: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
-Saved: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
+LoadedState: TypeAlias = "tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]"
 """A state that was read from an archive."""
 
 
-def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None) -> State:
+def nested(parts: Mapping[str, SavedState], header: Mapping[str, Any] | None = None) -> SavedState:
     """Combine the states of several parts into one state.
 
     Parameters
@@ -38,7 +38,7 @@ def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None) 
     return {**(header or {}), **{part: own for part, (own, _) in parts.items()}}, arrays
 
 
-def part_of(state: Saved, part: str) -> State:
+def part_of(state: LoadedState, part: str) -> SavedState:
     """Return the state of a part from the result of `nested`.
 
     Examples
@@ -50,7 +50,7 @@ def part_of(state: Saved, part: str) -> State:
     return header.get(part, {}), under(arrays, f"{part}.")
 
 
-def check_parts(state: Saved) -> None:
+def check_parts(state: LoadedState) -> None:
     """Refuse arrays that belong to no part in the header."""
     header, arrays = state
     if strange := sorted(name for name in arrays if name.partition(".")[0] not in header):
@@ -88,7 +88,7 @@ class Stateful:
 
     saved: ClassVar[tuple[str, ...]]
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
         values = {name: getattr(self, name) for name in self.saved}
         parts = {name: value.state() for name, value in values.items() if isinstance(value, Stateful)}
@@ -96,7 +96,7 @@ class Stateful:
         header, held = nested(parts, {name: values[name] for name in values if name not in parts | arrays.keys()})
         return header, held | arrays
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state` in a new object.
 
         Raises

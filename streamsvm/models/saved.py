@@ -12,7 +12,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from streamsvm.models.archive import CORRUPT_ERRORS, ArchiveError, check_replaced, read_archive, write_archive
-from streamsvm.models.codec import State
+from streamsvm.models.codec import SavedState
 
 LOADABLE: dict[str, Any] = {}
 """Classes for `streamsvm.load` by name; each registers itself."""
@@ -137,7 +137,7 @@ class Archived:
             raise in_file(path, error) from error
 
 
-def state_of(model: Any) -> State:
+def state_of(model: Any) -> SavedState:
     """Return the state of a classifier.
 
     Raises
@@ -150,7 +150,7 @@ def state_of(model: Any) -> State:
             f"a {type(model).__name__} cannot be saved, because it has no `state`: only classifiers of this package "
             "can be saved"
         )
-    state: State = model.state()
+    state: SavedState = model.state()
     return state
 
 

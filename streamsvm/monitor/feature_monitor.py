@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamsvm.features.values import check_name, name_key
 from streamsvm.models.archive import decode_label, encode_label, whole
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.models.saved import Archived
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
 from streamsvm.monitor.bins import Texts
@@ -21,7 +21,7 @@ from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.comparison import changed_relations, states
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import Profile
-from streamsvm.monitor.saving import (
+from streamsvm.monitor.saved_state import (
     alarm_state,
     columns_state,
     open_state,
@@ -279,7 +279,7 @@ class FeatureMonitor(Archived):
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
         self._close_rows()
         given = self.columns_given

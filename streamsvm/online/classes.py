@@ -27,7 +27,7 @@ class Classes:
     ----------
     codes
         The number of each label.
-    answers
+    by_code
         The labels in order, followed by None, so that index -1 means no prediction.
     many_at
         The number of events learned when the number of classes looked like a mistake; 0 if it did not.
@@ -35,7 +35,7 @@ class Classes:
 
     def __init__(self, labels: Iterable[Any] = ()) -> None:
         self.codes: dict[Hashable, int] = {label: code for code, label in enumerate(labels)}
-        self.answers: list[Any] = [*self.codes, None]
+        self.by_code: list[Any] = [*self.codes, None]
         self.many_at, self._order_notice = 0, ""
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Classes:
             logger.warning("%s", notice)
         code = len(self.codes)
         self.codes[label] = code  # no call between the two changes, so that Ctrl-C cannot separate them
-        self.answers.insert(code, label)
+        self.by_code.insert(code, label)
 
     def check(self, label: Any, most: int) -> None:
         """Refuse a value that is not a label, and a new label beyond `most`."""
@@ -75,9 +75,9 @@ class Classes:
 
     def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels of class numbers, None for -1."""
-        answers = np.empty(len(self.answers), object)
-        answers[:] = self.answers
-        return np.asarray(answers[codes])
+        labels = np.empty(len(self.by_code), object)
+        labels[:] = self.by_code
+        return np.asarray(labels[codes])
 
     def check_count(self, n_before: int, labels: Sequence[Any], n_learned: int) -> None:
         """Warn if a large number of classes looks like a mistake.
@@ -92,8 +92,8 @@ class Classes:
             Number of events learned before them.
         """
         if n_before < MANY_CLASSES <= len(self.codes):
-            n_learned += 1 + labels.index(self.answers[MANY_CLASSES - 1])
-            if n_learned < 2 * MANY_CLASSES or are_fractional(self.answers):
+            n_learned += 1 + labels.index(self.by_code[MANY_CLASSES - 1])
+            if n_learned < 2 * MANY_CLASSES or are_fractional(self.by_code):
                 self.many_at = n_learned
                 logger.warning("%s", _many_notice(n_learned))
 
@@ -101,7 +101,7 @@ class Classes:
         """Warn if the first rows are sorted by label."""
         order = LabelOrder()
         order.take(codes)
-        self._order_notice = order.notice(self.answers)
+        self._order_notice = order.notice(self.by_code)
         if self._order_notice:
             logger.warning("%s", self._order_notice)
 
@@ -110,7 +110,7 @@ class Classes:
         """Warnings given so far."""
         found = [_many_notice(self.many_at)] if self.many_at else []
         found += [self._order_notice] if self._order_notice else []
-        return found + twin_notices(self.answers[:-1])
+        return found + twin_notices(self.by_code[:-1])
 
 
 def are_labels(labels: CategoricalColumn, unlabelled: bool) -> NDArray[np.bool_]:

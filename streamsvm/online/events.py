@@ -142,9 +142,9 @@ class EventLearner(LearnerMemory):
             else:
                 code = self._event(rows.address, packed, PREDICT, 1.0)
                 if code >= -1:
-                    return self.labels.answers[code]
+                    return self.labels.by_code[code]
         with self._lock:
-            return self.labels.answers[self._predict(x, PREDICT)]
+            return self.labels.by_code[self._predict(x, PREDICT)]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each learned label.
@@ -183,20 +183,20 @@ class EventLearner(LearnerMemory):
                 pass
             else:
                 if shares := self._event_proba(rows.address, packed):
-                    return dict(zip(self.labels.answers, shares, strict=False))
+                    return dict(zip(self.labels.by_code, shares, strict=False))
         with self._lock:
             if self._n_classes_view[()] == 0:
                 self._space.encode_event(x, learn=False)  # refuses invalid events
                 return {}
             *_, shares = self.answer_one(x)
-            return dict(zip(self.labels.answers, shares, strict=False))
+            return dict(zip(self.labels.by_code, shares, strict=False))
 
     def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()
         self._predict(x, CALLBACK)
-        return sets.found(self.labels.answers)
+        return sets.found(self.labels.by_code)
 
     def answer_one(self, x: dict[Any, Any]) -> tuple[Any, float | None, Sequence[float]]:
         """Return the predicted label, its probability, and all probabilities.
@@ -216,7 +216,7 @@ class EventLearner(LearnerMemory):
         """
         code = self._predict(x)
         shares = self._proba_view[: self._n_classes_view[()]]
-        return self.labels.answers[code], shares[code] if code >= 0 else None, shares
+        return self.labels.by_code[code], shares[code] if code >= 0 else None, shares
 
     def _predict(self, x: dict[Any, Any], asked: int = PROBA) -> int:
         """Return the number of the most probable class, or -1.

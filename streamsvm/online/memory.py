@@ -139,7 +139,7 @@ class LearnerMemory(RowMethods):
     @property
     def classes_(self) -> list[Any]:
         """Labels learned, in order of first appearance."""
-        return self.labels.answers[:-1]
+        return self.labels.by_code[:-1]
 
     @property
     def n_classes(self) -> int:

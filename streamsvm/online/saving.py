@@ -27,7 +27,7 @@ from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label, whole
 from streamsvm.models.saved import public
 from streamsvm.online.classes import Classes
-from streamsvm.online.rows import RowLearner
+from streamsvm.online.row_learner import RowLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler
 from streamsvm.parameters import ParameterError, ParameterTypeError
 

@@ -26,7 +26,7 @@ from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
 from streamsvm.refit import frozen_models, outliers, settings, vote_kernels
 from streamsvm.refit.jobs import get_ready
-from streamsvm.refit.rows import RefitRows, seconds
+from streamsvm.refit.refit_rows import RefitRows, seconds
 from streamsvm.refit.schedule import Refits, RefitSettings
 from streamsvm.refit.solvers import solver_of
 from streamsvm.refit.triggers import Every, OnDemand, Trigger, single
@@ -282,7 +282,7 @@ class RefitClassifier(RefitRows):
             return self._model.predict_one(x)
         with self._lock:
             code, _ = self._vote_on(x)
-            return self._model.labels.answers[code]
+            return self._model.labels.by_code[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each learned label.

@@ -193,7 +193,7 @@ class Seen(NamedTuple):
     event: TriggerEvent
 
 
-class Progress:
+class SingleTriggerState:
     """State of a single trigger in a stream."""
 
     def __init__(self, trigger: Trigger) -> None:

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from streamsvm.refit.members import Member
+from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
 
@@ -87,7 +87,9 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            self._found = Member(self._solve(self.task), self.refit.number, self.task)  # in this thread: no event waits
+            self._found = RefittedModel(
+                self._solve(self.task), self.refit.number, self.task
+            )  # in this thread: no event waits
         except Exception as error:  # a foreign solver may raise anything; the stream continues
             self._error = error
         except SystemExit as error:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError, LinearModel
 from streamsvm.models.archive import whole
-from streamsvm.models.codec import State, Stateful, nested, part_of
+from streamsvm.models.codec import SavedState, Stateful, nested, part_of
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import check_bounds
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
 from streamsvm.refit.detectors import TriggerEvent
 from streamsvm.refit.jobs import Job, JobHandle, Refit
-from streamsvm.refit.members import Member
+from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import OneClassWindow, Solver
 from streamsvm.refit.tasks import Task, WindowRows
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
@@ -258,7 +258,7 @@ class Refits(Stateful):
         """Wait for the model of a refit, and add it to the vote."""
         try:
             note["events"] = len(job.task.window)
-            found: Member = job.result(self._settings.timeout)
+            found: RefittedModel = job.result(self._settings.timeout)
         finally:
             note["seconds"] = job.seconds
         # Events after the start of the refit, which the model has not seen.
@@ -294,7 +294,7 @@ class Refits(Stateful):
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return header and arrays.
 
         The window of a running refit is stored, and solved again after loading.
@@ -309,7 +309,7 @@ class Refits(Stateful):
         own, _ = super().state()
         return nested(parts, own | {"triggered": self._trigger.state()})
 
-    def resume(self, state: State, n_classes: int) -> None:
+    def resume(self, state: SavedState, n_classes: int) -> None:
         """Continue from `state`.
 
         Raises
@@ -323,7 +323,7 @@ class Refits(Stateful):
         self._trigger.restore(header["triggered"])
         names = [f"member{k}" for k in range(1, len(self.vote.members) + 1)]
         members = [
-            Member.from_state(part_of(state, name), self.solver, n_classes) if name in header else None
+            RefittedModel.from_state(part_of(state, name), self.solver, n_classes) if name in header else None
             for name in names
         ]
         self.vote.restore(part_of(state, "vote")[1], members, n_classes)
@@ -342,7 +342,7 @@ class Refits(Stateful):
         return min(numbers) >= 0 and all(whole(one["number"], 1) and type(one["outcome"]) is str for one in self.notes)
 
 
-def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
+def without_running_refit(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> SavedState:
     """Return a state without the window that is being solved, for viewers."""
     kept = {name: value for name, value in header.items() if name != "job"}
     return kept, {name: array for name, array in arrays.items() if not name.startswith("job.")}

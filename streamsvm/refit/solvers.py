@@ -100,7 +100,7 @@ class _Searching:
         raise NotImplementedError
 
 
-class BoostedTrees(_Searching):
+class BoostedTreesSolver(_Searching):
     """scikit-learn's HistGradientBoostingClassifier on one thread."""
 
     name = "trees"
@@ -120,7 +120,7 @@ class BoostedTrees(_Searching):
         return trees_of(model)
 
 
-class Cuts(_Searching):
+class SampledCutsSolver(_Searching):
     """`SampledCuts` with a Gaussian kernel.
 
     Columns are scaled by their own deviation or by a common one, which suits pixels. They are weighted equally or by
@@ -183,21 +183,21 @@ class _Planes(_Searching):
         return replace(model, scaler=scaler)
 
 
-class Newton(_Planes):
+class SmoothedNewtonSolver(_Planes):
     """`SmoothedNewton` on scaled columns."""
 
     name, _class = "newton", "SmoothedNewton"
     _setting, _values = "l2", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
-class Bcd(_Planes):
+class IndexedBCDSolver(_Planes):
     """`IndexedBCD` on scaled columns."""
 
     name, _class = "bcd", "IndexedBCD"
     _setting, _values = "C", (0.001, 0.01, 0.1, 1.0, 10.0)
 
 
-class Given:
+class EstimatorSolver:
     """Solver that fits a given scikit-learn classifier.
 
     The classifier needs `fit`, `classes_`, and `predict_proba` or `decision_function`.
@@ -228,8 +228,13 @@ class Given:
         return Solution(found, {})
 
 
-Solver: TypeAlias = _Searching | Given
-SOLVERS: dict[str, Callable[[], _Searching]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
+Solver: TypeAlias = _Searching | EstimatorSolver
+SOLVERS: dict[str, Callable[[], _Searching]] = {
+    "trees": BoostedTreesSolver,
+    "cuts": SampledCutsSolver,
+    "newton": SmoothedNewtonSolver,
+    "bcd": IndexedBCDSolver,
+}
 
 
 def solver_of(solver: Any) -> Solver:
@@ -259,7 +264,7 @@ def solver_of(solver: Any) -> Solver:
         raise ParameterTypeError(
             "solver", f"needs predict_proba or decision_function, {type(solver).__name__} has none"
         )
-    return Given(solver)
+    return EstimatorSolver(solver)
 
 
 def _check_classes(codes: NDArray[np.int64]) -> None:

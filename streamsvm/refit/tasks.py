@@ -14,7 +14,7 @@ from streamsvm.core.precompile import prepare
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import LARGEST
 from streamsvm.models import ArchiveError, Scaler
-from streamsvm.models.codec import Saved, State
+from streamsvm.models.codec import LoadedState, SavedState
 from streamsvm.models.scaling import cut
 from streamsvm.online.saving import check_bounds
 from streamsvm.online.scaling import new_rows
@@ -99,14 +99,14 @@ class WindowRows:
         of_events = (getattr(self, name)[which] for name in _OF_EVENTS)
         return WindowRows(EncodedRows(rows.values[entries], columns, indptr, rows.shared), *of_events)
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return header and arrays for an archive."""
         rows = self.rows
         arrays = {"values": rows.values, "columns": rows.columns, "indptr": rows.indptr}
         return {"shared": bool(rows.shared)}, arrays | {name: getattr(self, name) for name in _OF_EVENTS}
 
     @classmethod
-    def from_state(cls, state: Saved) -> Self:
+    def from_state(cls, state: LoadedState) -> Self:
         """Restore events from their `state`.
 
         Raises
@@ -224,7 +224,7 @@ class Task:
     previous: Any = None
     seed: int = 0
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return header and arrays for an archive; `previous` is stored with the members."""
         header, arrays = self.window.state()
         if self.relevance is not None:
@@ -232,7 +232,7 @@ class Task:
         return header | {"n_columns": self.n_columns, "carried": dict(self.carried or {}), "seed": self.seed}, arrays
 
     @classmethod
-    def from_state(cls, state: Saved, previous: Any, n_classes: int) -> Self:
+    def from_state(cls, state: LoadedState, previous: Any, n_classes: int) -> Self:
         """Restore a task from its `state`.
 
         Raises

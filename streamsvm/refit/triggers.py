@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_number
-from streamsvm.refit.detectors import DetectorSpec, Progress, Seen, TriggerEvent
+from streamsvm.refit.detectors import DetectorSpec, Seen, SingleTriggerState, TriggerEvent
 
 LONGEST = 1 << 53  # events of an interval
 
@@ -239,7 +239,7 @@ class TriggerState:
     """A trigger with its state in a stream, created by `Trigger.begin`."""
 
     def __init__(self, trigger: Trigger) -> None:
-        self._asked, self._parts = False, [Progress(one) for one in single(trigger)]
+        self._asked, self._parts = False, [SingleTriggerState(one) for one in single(trigger)]
         self._detectors = [part.detector for part in self._parts if part.detector is not None]
 
     def _due(self, times: NDArray[np.float64]) -> int:

@@ -14,7 +14,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.online.memory import capacity_for
 from streamsvm.refit import frozen_models
 from streamsvm.refit import vote_kernels as kernels
-from streamsvm.refit.members import Member, compiled, fill
+from streamsvm.refit.refitted_model import RefittedModel, compiled, fill
 
 
 class ModelVote:
@@ -27,10 +27,10 @@ class ModelVote:
     """
 
     def __init__(self, n_members: int) -> None:
-        self.members: list[Member | None] = [None] * n_members
+        self.members: list[RefittedModel | None] = [None] * n_members
         self._models = np.zeros(1 + n_members, kernels.MODEL)
         self._classes = 2
-        self._foreign: list[tuple[int, Member]] = []
+        self._foreign: list[tuple[int, RefittedModel]] = []
         self._use(self._new_state())
         learner = self._state.members[0]
         learner.present, learner.active, learner.weight = 1, 1, 1.0
@@ -52,7 +52,7 @@ class ModelVote:
         """Whether the vote predicts, rather than the learner alone."""
         return bool(self._advantage[()] > kernels.MARGIN)
 
-    def add(self, member: Member, n_classes: int) -> None:
+    def add(self, member: RefittedModel, n_classes: int) -> None:
         """Add a model.
 
         Without a free place, it replaces the model with the smallest recent weight.
@@ -176,7 +176,7 @@ class ModelVote:
         """Return the state of the vote as arrays."""
         return self._state.saved()
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> None:
+    def restore(self, arrays: Mapping[str, NDArray[Any]], members: list[RefittedModel | None], n_classes: int) -> None:
         """Continue from `state` with the given models."""
         self.members = members
         self._members_changed()
@@ -213,7 +213,9 @@ class _Batch:
         self.votes.bind(labels=labels, codes=self.codes, proba=self.proba, models=models)
 
 
-def _restored(n: int, arrays: dict[str, NDArray[Any]], members: list[Member | None], n_classes: int) -> ModelVote:
+def _restored(
+    n: int, arrays: dict[str, NDArray[Any]], members: list[RefittedModel | None], n_classes: int
+) -> ModelVote:
     vote = ModelVote(n)
     vote.restore(arrays, members, n_classes)
     return vote

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import real, whole
-from streamsvm.models.codec import State, Stateful
+from streamsvm.models.codec import SavedState, Stateful
 
 _BLOCK = 128  # events per block
 _BUCKETS = 5  # buckets per size; beyond it, the oldest two are merged into one of twice the size
@@ -180,7 +180,7 @@ class AccuracyDrops(Stateful):
             self.last, self.new = [*self.last, drop][-_MOST:], [*self.new, drop][-_MOST:]
         self._after_drop = True
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         super().restore(state)
         self.last = [

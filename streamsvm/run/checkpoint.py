@@ -19,7 +19,7 @@ from connectors.outputs.results import make_directory, sync_directory
 from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
 from streamsvm.models.archive import CHECKPOINT, CORRUPT_ERRORS, check_names, clear_halfway, read_archive, write_archive
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.run.errors import SetupError, writing
 from streamsvm.run.learners import class_path
 
@@ -56,7 +56,7 @@ class Snapshot:
     identity: dict[str, str]
     source: Position
     sinks: dict[str, Position]
-    states: dict[str, State]
+    states: dict[str, SavedState]
     ended: str = ""
     code: str = ""
 

@@ -16,7 +16,7 @@ from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
 
 
-class Refit(NamedTuple):
+class RefitOption(NamedTuple):
     """A refit option: the solver, the trigger (`every`), and the window."""
 
     solver: str
@@ -113,15 +113,15 @@ def _pace(value: Any) -> Pace:
     return events, seconds
 
 
-def _refit(value: Any) -> Refit:
+def _refit(value: Any) -> RefitOption:
     """Parse a refit option such as ``trees,every=5000,window=since:7d``."""
     if isinstance(value, tuple):
-        return Refit(*value)
+        return RefitOption(*value)
     solver, *others = _text(value).split(",")
     pairs = [other.partition("=") for other in others]
     if wrong := [name for name, equals, text in pairs if name not in ("every", "window") or not (equals and text)]:
         raise ValueError(f"must be SOLVER[,every=WHEN][,window=WHAT], got `{wrong[0]}` in {value}")
-    return Refit(solver, **{name: text for name, _, text in pairs})
+    return RefitOption(solver, **{name: text for name, _, text in pairs})
 
 
 def _reference(value: Any) -> int | str:
@@ -294,7 +294,7 @@ Params = Annotated[dict[str, Any], params_of]
 Costs = Annotated[dict[Any, dict[Any, float]], lambda value: _costs(value) if isinstance(value, str) else value]
 Weights = Annotated[dict[Any, float] | str, lambda value: _weights(value) if isinstance(value, str) else value]
 
-_OF_CLASSES = {"str": _text, "Any": _value, "bool": _flag, "int": _whole, "Refit": _refit, "Alarm": _alarm}
+_OF_CLASSES = {"str": _text, "Any": _value, "bool": _flag, "int": _whole, "RefitOption": _refit, "Alarm": _alarm}
 KINDS: dict[str, Callable[[Any], Any]] = _OF_CLASSES | {
     name: kind.__metadata__[0] for name, kind in list(globals().items()) if get_origin(kind) is Annotated
 }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.changes import Changes, ModelSummary, Spread, changes_between
 from streamsvm.models.archive import decode_label, encode_label, real, whole
-from streamsvm.models.codec import State
+from streamsvm.models.codec import SavedState
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
@@ -37,7 +37,7 @@ def refitting(model: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Refits:
+class RefitSummary:
     """Refits of a model so far.
 
     Parameters
@@ -58,7 +58,7 @@ class Refits:
     share: float
 
     @classmethod
-    def of(cls, model: object) -> Refits | None:
+    def of(cls, model: object) -> RefitSummary | None:
         """Return the refits of a model or of one that it wraps, None without refits."""
         model = refitting(model)
         totals = getattr(model, "refit_totals", lambda: None)()
@@ -230,7 +230,7 @@ class History:
         codes = [ordered.index(leader) if leader else -1 for leader in leaders]
         return ordered, np.array(codes, np.int64)
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the history as a JSON header and arrays."""
         models = [sample.model for sample in self.samples]
         names = list(dict.fromkeys(name for one in models for name in (*one.relevance, *one.features)))
@@ -261,7 +261,7 @@ class History:
             "spreads": np.array(spreads, np.float64).reshape(-1, 6),
         }
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         header, arrays = state
         self._step, self.due = whole(header["step"], 1), whole(header["due"], 1)

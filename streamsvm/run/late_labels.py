@@ -16,11 +16,11 @@ from connectors.events import Batch, LateLabels
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
-from streamsvm.delayed.protocol import Answer, Arrivals, Matches
+from streamsvm.delayed.protocol import Arrivals, Matches, Predictions
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
-from streamsvm.models.codec import State, Stateful, nested, part_of
-from streamsvm.run.decisions import RunDecisions, binary_proba
+from streamsvm.models.codec import SavedState, Stateful, nested, part_of
+from streamsvm.run.decision_stage import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
 from streamsvm.run.formatting import known, meant
@@ -29,7 +29,7 @@ from streamsvm.run.stage import Judged, Step
 from streamsvm.run.stages import ModelStage
 
 if TYPE_CHECKING:
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -79,7 +79,7 @@ class JoinStage(ModelStage):
         The run, and its decisions about events.
     """
 
-    def __init__(self, run: Runner, decisions: RunDecisions) -> None:
+    def __init__(self, run: RunLoop, decisions: RunDecisions) -> None:
         super().__init__(run)
         self.learner, config, checkpoint = run.learner, run.config, run.checkpoint
         if config.pending_dir is not None and self.learner.keeps_objects:
@@ -113,16 +113,16 @@ class JoinStage(ModelStage):
         # Labels have types, but settings are strings.
         self.join.on_timeout = meant(self._timeout_class, self.learner.classes, late.labels)
         with _room():
-            answer, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
+            predictions, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         event_times = () if batch.times is None else batch.times
         self._keys.add(() if batch.keys is None else batch.keys, event_times, late.keys, late.times)
         if (n_labels := self.store.counts["labels"]) >= self._due:
             self._due = 2 * n_labels
             self.end()
-        step.judged_times = self._watch(answer, joined)
-        step.answers = answer = answer.part(*self.learner.settled(batch))
-        if len(queried := self._query(answer.scores, answer.slots)):
-            step.tables["query_output"] = request_table(answer, self.learner.classes, queried.tolist())
+        step.judged_times = self._watch(predictions, joined)
+        step.predictions = predictions = predictions.part(*self.learner.settled(batch))
+        if len(queried := self._query(predictions.scores, predictions.slots)):
+            step.tables["query_output"] = request_table(predictions, self.learner.classes, queried.tolist())
         if len(joined):
             step.judged.append(self._judged(joined))
             if self.join.with_keys:
@@ -171,17 +171,17 @@ class JoinStage(ModelStage):
             origins,
         )
 
-    def _watch(self, answer: Answer, joined: Matches) -> NDArray[np.int64]:
+    def _watch(self, predictions: Predictions, joined: Matches) -> NDArray[np.int64]:
         """Update delays and the estimate; return the times of judged events."""
-        slots = answer.slots
-        waits = (slots >= 0) & (answer.codes >= 0)
+        slots = predictions.slots
+        waits = (slots >= 0) & (predictions.codes >= 0)
         arrived = joined.arrived
         self.lags.add(joined.lags[arrived])
         known = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
         times: NDArray[np.int64] = joined.times[known]
-        self.estimate.update(answer.scores[waits], joined.scores[known], right[known], times)
+        self.estimate.update(predictions.scores[waits], joined.scores[known], right[known], times)
         return times
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
@@ -214,7 +214,7 @@ class JoinStage(ModelStage):
             "estimated_over": now.events,
         }
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state; closed segments of the store are files in `pieces`."""
         with writing(f"checkpoint: {self._pieces}"):
             store = self.store.state(self._pieces)
@@ -232,7 +232,7 @@ class JoinStage(ModelStage):
         for segment in self.store.segments.all:
             segment.data = b""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         self.store.restore(*part_of(state, "store"), self._pieces)
         self.estimate.restore(part_of(state, "estimate"))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.models.archive import whole
-from streamsvm.models.codec import State, Stateful
+from streamsvm.models.codec import SavedState, Stateful
 from streamsvm.run.counts import MOST_RANKED, Curve, Ranking
 
 CURVE_LINES = ("model", "no_change", "majority")
@@ -272,7 +272,7 @@ class Measures(Stateful):
         used = n > 0
         return ends[used], total[used] / n[used] / unit
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         self.ranking = Ranking(whole(state[0]["window"], 1))
         super().restore(state)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import LabelCodes
 from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.models.codec import State, Stateful
+from streamsvm.models.codec import SavedState, Stateful
 from streamsvm.run.accuracy_drops import AccuracyDrops
 from streamsvm.run.counts import ALL, RECENT
 from streamsvm.run.measures import CURVE_LINES, SHIFT, Measures
@@ -257,13 +257,13 @@ class Metrics(Stateful):
         found["calibration_error"] = (measures.recent_reliability if recent else measures.reliability).error
         return found | ranking.figures(codes, RECENT if recent else ALL)
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the metrics as a JSON header and arrays."""
         header, arrays = super().state()
         header["labels"] = [encode_label(label) for label in self._code]
         return header, arrays | {"pairs": np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`.
 
         Parameters

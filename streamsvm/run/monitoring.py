@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, Features, SparseRows
 from connectors.outputs.results import ALARM
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.models.archive import ArchiveError, whole
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.names import listed
 from streamsvm.parameters import ParameterError
 from streamsvm.run.accuracy_drops import ALPHA, AccuracyDrop
@@ -29,7 +29,7 @@ from streamsvm.run.stage import Stage, Step
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
     from streamsvm.run.config import RunConfig
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
 _MOST = 256  # greatest number of stored alarms
 _MOST_NAMES = 5
@@ -157,7 +157,7 @@ class RunMonitor:
         """
         batch = step.batch
         for drop in drops:
-            i = _place_of(drop.judged - step.n_judged - 1, step.answers, batch)
+            i = _place_of(drop.judged - step.n_judged - 1, step.predictions, batch)
             at = {"events": self._n_processed + i + 1, "since": None, "judged": drop.judged, "labelled": drop.judged}
             moved = {"before": {"accuracy": drop.before}, "after": {"accuracy": drop.after}}
             self._add(batch, i, kind="accuracy", column=None, evidence=ALPHA, relevance=None, **at, **moved)
@@ -260,11 +260,11 @@ class RunMonitor:
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
         return nested({"features": self.features.state()}, {"alarms": self.alarms, "counts": dict(self.counts)})
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         header, _ = state
         self.features = type(self.features).from_state(*part_of(state, "features"))
@@ -283,7 +283,7 @@ class MonitorStage(Stage):
         The run and its monitor.
     """
 
-    def __init__(self, run: Runner, monitor: RunMonitor) -> None:
+    def __init__(self, run: RunLoop, monitor: RunMonitor) -> None:
         super().__init__(run)
         self._monitor = run.parts["monitor"] = monitor
 
@@ -333,13 +333,13 @@ def read_profile(path: str) -> Profile:
     return profile
 
 
-def _place_of(n: int, answers: Answer, batch: Batch) -> int:
+def _place_of(n: int, predictions: Predictions, batch: Batch) -> int:
     """Return the index in a batch of its n-th judged event, given rejected events."""
-    is_known = np.fromiter((label is not None for label in answers.batch.labels), bool)
-    i = int(np.flatnonzero(is_known & (answers.codes >= 0))[n])
-    if len(answers.batch) == len(batch):
+    is_known = np.fromiter((label is not None for label in predictions.batch.labels), bool)
+    i = int(np.flatnonzero(is_known & (predictions.codes >= 0))[n])
+    if len(predictions.batch) == len(batch):
         return i
-    return [batch.origins[j] for j in range(len(batch))].index(answers.batch.origins[i])
+    return [batch.origins[j] for j in range(len(batch))].index(predictions.batch.origins[i])
 
 
 def _iso(ms: int) -> str:

@@ -14,7 +14,7 @@ from connectors.events import Rejected
 from connectors.notices import CountNotice, Notice, Notices, grouped, separated
 from connectors.streams import Source
 from streamsvm.labels import stranger_notices
-from streamsvm.models.codec import State
+from streamsvm.models.codec import SavedState
 from streamsvm.names import shown
 from streamsvm.run.history import notices_of
 from streamsvm.run.metrics import Metrics
@@ -121,13 +121,13 @@ class RunNotices:
                 *(self._source.name, f"{predicted + rejected:,}", f"{rejected:,}", rejection(last)),
             )
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state as a JSON header and arrays, without what the source restores."""
         return {
             "of_source": [(one, one.kind, one.name) for one in self._notices if not isinstance(one, CountNotice)]
         }, {}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`, after the metrics."""
         self._before = [Notice(*one) for one in state[0].get("of_source", ())]
         self._looked = (self._metrics.events, self._metrics.rejected)

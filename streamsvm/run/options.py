@@ -22,7 +22,7 @@ from streamsvm.run.converters import (
     Part,
     Rate,
     Reference,
-    Refit,
+    RefitOption,
     ResetReference,
     Seconds,
     Share,
@@ -237,7 +237,7 @@ class ModelOptions(Settings):
     model: Any = option(common=True)
     params: Params = option(default_factory=dict, common=True)
     save: str | None = option(common=True)
-    refit: Refit | None = option()
+    refit: RefitOption | None = option()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

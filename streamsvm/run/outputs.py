@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError
 from connectors.events import Position, Rejected
 from connectors.streams import Sink
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.formatting import ClassNames
 
@@ -162,20 +162,23 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
 
 
 def prediction_table(
-    answers: Answer, classes: Sequence[Any], class_names: ClassNames | None, reasons: Sequence[Any] | None = None
+    predictions: Predictions,
+    classes: Sequence[Any],
+    class_names: ClassNames | None,
+    reasons: Sequence[Any] | None = None,
 ) -> dict[str, Sequence[Any]]:
     """Return the records of a batch: origin, key, prediction, score and label.
 
     Probabilities of all classes, if requested by `class_names`, are one field by class, because classes may appear
     after the columns are fixed. Prediction sets are one field for that reason, too.
     """
-    batch = answers.batch
+    batch = predictions.batch
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: None
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": with_gaps(answers.scores)}
+    results: dict[str, Any] = {"prediction": names[predictions.codes].tolist(), "score": with_gaps(predictions.scores)}
     if batch.late is None:
         results["label"] = batch.labels
-    decided = answers.decided
+    decided = predictions.decided
     if decided.members is not None:
         results["set"] = _sets_named(decided.members, classes)
     if decided.decisions is not None:
@@ -183,12 +186,12 @@ def prediction_table(
     if decided.alarms is not None:
         results["alarm"] = (decided.alarms > 0).tolist()
     if reasons is not None:
-        results["reasons"] = [one if code >= 0 else None for one, code in zip(reasons, answers.codes, strict=False)]
-    if class_names is not None and answers.probas is not None:
-        fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.probas).any(axis=1)
+        results["reasons"] = [one if code >= 0 else None for one, code in zip(reasons, predictions.codes, strict=False)]
+    if class_names is not None and predictions.probas is not None:
+        fields, known = class_names.of(classes), (predictions.codes >= 0) & ~np.isnan(predictions.probas).any(axis=1)
         results["proba"] = [
             {fields[code]: p for code, p in enumerate(row) if p} if is_known else None
-            for row, is_known in zip(answers.probas.tolist(), known.tolist(), strict=True)
+            for row, is_known in zip(predictions.probas.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
 
@@ -200,14 +203,14 @@ def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list
     return [found[key] for key in keys]
 
 
-def request_table(answers: Answer, classes: Sequence[Any], indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+def request_table(predictions: Predictions, classes: Sequence[Any], indices: Sequence[int]) -> dict[str, Sequence[Any]]:
     """Return the records of label queries: origin, key, prediction and score."""
-    batch, named = answers.batch, [*classes, None]
+    batch, named = predictions.batch, [*classes, None]
     places = {name: [column[i] for i in indices] for name, column in batch.origins.columns.items()}
     return places | {
         "key": [(batch.keys or [])[i] for i in indices],
-        "prediction": [named[answers.codes[i]] for i in indices],
-        "score": with_gaps(answers.scores[indices]),
+        "prediction": [named[predictions.codes[i]] for i in indices],
+        "score": with_gaps(predictions.scores[indices]),
     }
 
 

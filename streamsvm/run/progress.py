@@ -9,7 +9,7 @@ from typing import TextIO
 
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.formatting import span
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
 from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.report import Report
 
@@ -93,6 +93,6 @@ def _late(late: JoinStage, now: Estimated) -> str:
     return f"{estimate}{n_joined:,} labels joined{behind}, {late.store.n_waiting:,} events wait"
 
 
-def _refits(refits: Refits) -> str:
+def _refits(refits: RefitSummary) -> str:
     last = refits.last[-1]["outcome"].partition(":")[0]
     return f"{refits.count:,} refits, the last {last}, {refits.share:.0%} of the vote"

@@ -12,7 +12,7 @@ from streamsvm.run.late_labels import QUANTILES, JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.report import Report
-from streamsvm.run.web import METRICS, Answer, HttpServer, Place
+from streamsvm.run.web import METRICS, HttpServer, ListenAddress, Response
 
 _FIGURES = {
     "log_loss": ("log_loss", "Mean of -log p of the label."),
@@ -182,8 +182,8 @@ class Exporter:
 
     def __init__(self, place: str, text: Callable[[], bytes] | None = None) -> None:
         self._report: Report | None = None
-        write, where = text or (lambda: text_of_report(self._report)), Place(place, "--set metrics-port")
-        routes = {"/metrics": lambda _: Answer(write(), METRICS), "/healthz": lambda _: Answer(b"running\n")}
+        write, where = text or (lambda: text_of_report(self._report)), ListenAddress(place, "--set metrics-port")
+        routes = {"/metrics": lambda _: Response(write(), METRICS), "/healthz": lambda _: Response(b"running\n")}
         self._http = HttpServer(where, routes, "metrics", any_host=not where.local)
         self.port, self.close = self._http.port, self._http.close
 

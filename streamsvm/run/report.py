@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.events import Rejected
 from streamsvm.core.clock import working_time
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.labels import twin_notices
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.estimate import Estimated
-from streamsvm.run.history import History, Insight, Refits, notices_of
+from streamsvm.run.history import History, Insight, RefitSummary, notices_of
 from streamsvm.run.learners import Learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
@@ -70,8 +70,8 @@ class Report:
         Number of events that each part of a live source is behind, by name; None if unknown.
     stalls
         How often this process received no events for a long time although the source was behind.
-    learner, answers
-        The learner of the run and its latest answers, for observers.
+    learner, predictions
+        The learner of the run and its latest predictions, for observers.
     rejects
         Rejected events of this process, by reason.
     late
@@ -89,7 +89,7 @@ class Report:
     insight: Insight = field(default_factory=Insight)
     notices: list[str] = field(default_factory=list)
     source_notices: list[str] = field(default_factory=list)
-    refits: Refits | None = None
+    refits: RefitSummary | None = None
     learned_before: int = 0
     learns: bool = True
     ended: str = ""
@@ -106,7 +106,7 @@ class Report:
     lag: Mapping[Any, int] | None = None
     stalls: int = 0
     learner: Learner | None = None
-    answers: Answer | None = None
+    predictions: Predictions | None = None
     rejects: Rejects = field(default_factory=Rejects)
     late: JoinStage | None = None
     monitor: RunMonitor | None = None
@@ -172,7 +172,7 @@ class Report:
             Warnings of the run and its source.
         """
         metrics, self.insight = self.metrics, Insight.of(model)
-        self.refits, self.source_notices = Refits.of(model), notices.of_source
+        self.refits, self.source_notices = RefitSummary.of(model), notices.of_source
         self.notices = notices_of(model) + self.source_notices
         if not hasattr(model, "notices") and self.learner is not None:
             self.notices += twin_notices(self.learner.classes)

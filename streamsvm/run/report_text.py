@@ -11,7 +11,7 @@ from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, listed, shown
 from streamsvm.run.alarm_texts import following_drop, line
 from streamsvm.run.formatting import known, plain, span
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
 from streamsvm.run.late_labels import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.notices import rejection
@@ -332,7 +332,7 @@ def _autocorrelation(effect: dict[str, float]) -> str:
     return f"label autocorrelation: used, weight {effect['weight']:.2f}, recent {gain}"
 
 
-def _refit_lines(refits: Refits | None) -> list[str]:
+def _refit_lines(refits: RefitSummary | None) -> list[str]:
     if refits is None:
         return []
     if not refits.count:
@@ -350,13 +350,13 @@ def _refit_line(refit: dict[str, Any]) -> str:
     return f"  after {refit['event']:,}: {what}: {shown(refit['outcome'], _LONGEST)}{share}"
 
 
-def _refit_figures(refits: Refits) -> dict[str, Any]:
+def _refit_figures(refits: RefitSummary) -> dict[str, Any]:
     """Return figures of refits that depend on the stream alone."""
     last = [{name: value for name, value in refit.items() if name != "seconds"} for refit in refits.last]
     return refits.figures() | {"last": last}
 
 
-def _refit_seconds(refits: Refits) -> dict[str, Any]:
+def _refit_seconds(refits: RefitSummary) -> dict[str, Any]:
     return {"seconds": refits.seconds, "last": {str(refit["number"]): refit["seconds"] for refit in refits.last}}
 
 

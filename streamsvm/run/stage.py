@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from connectors.events import Batch, Results
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.features.rows import Ints
-from streamsvm.models.codec import State
+from streamsvm.models.codec import SavedState
 from streamsvm.run.accuracy_drops import AccuracyDrop
 
 if TYPE_CHECKING:
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Step:
     ----------
     batch
         The events. Their rejected records are those of the source.
-    answers
+    predictions
         Predictions. Their batch has the events that were predicted, and all rejected records.
     reasons
         Reasons for the prediction of each event, if requested.
@@ -63,7 +63,7 @@ class Step:
     """
 
     batch: Batch
-    answers: Answer = field(init=False)
+    predictions: Predictions = field(init=False)
     reasons: Sequence[list[dict[str, Any]] | None] | None = None
     judged: list[Judged] = field(default_factory=list)
     n_judged: int = 0
@@ -72,13 +72,13 @@ class Step:
     tables: dict[str, Results] = field(default_factory=dict)
 
 
-class Part(Protocol):
+class Checkpointed(Protocol):
     """A part of a run whose state is saved in checkpoints."""
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
 
 
@@ -91,7 +91,7 @@ class Stage:
         The run, with what its stages share: settings, streams, learner and report.
     """
 
-    def __init__(self, run: Runner) -> None:
+    def __init__(self, run: RunLoop) -> None:
         self.run = run
 
     def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -11,14 +11,14 @@ from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.models import TooManyClasses
 from streamsvm.run.errors import RunError
 from streamsvm.run.formatting import ClassNames
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
 from streamsvm.run.learners import check_names, one_by_one, written_reasons
 from streamsvm.run.outputs import prediction_table, rejection_table
 from streamsvm.run.report import Rate
 from streamsvm.run.stage import Judged, Stage, Step
 
 if TYPE_CHECKING:
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
 
@@ -100,9 +100,9 @@ class PredictStage(ModelStage):
 
     def use(self, step: Step) -> None:
         """Test, then train."""
-        step.answers = answers = self.run.learner.step(with_labels(step.batch), self.run.config.learn)
-        values = {"scores": answers.scores, "proba": answers.probas}
-        step.judged.append(Judged(answers.batch.labels, answers.codes, values))
+        step.predictions = predictions = self.run.learner.step(with_labels(step.batch), self.run.config.learn)
+        values = {"scores": predictions.scores, "proba": predictions.probas}
+        step.judged.append(Judged(predictions.batch.labels, predictions.codes, values))
 
 
 def with_labels(batch: Batch) -> Batch:
@@ -122,10 +122,10 @@ class MeasureStage(Stage):
     def take(self, step: Step) -> None:
         """Measure events and labels."""
         report, metrics, n = self.run.report, self.run.report.metrics, len(step.batch)
-        report.answers = step.answers
+        report.predictions = step.predictions
         report.events += n
         metrics.taken += n
-        metrics.events += len(step.answers.batch)
+        metrics.events += len(step.predictions.batch)
         step.n_judged = metrics.judged
         for judged in step.judged:
             if judged.clears:
@@ -145,18 +145,18 @@ class WriteStage(Stage):
         Names of classes for probabilities; None if they are not written.
     """
 
-    def __init__(self, run: Runner, class_names: ClassNames | None) -> None:
+    def __init__(self, run: RunLoop, class_names: ClassNames | None) -> None:
         super().__init__(run)
         self._class_names = class_names
         run.outputs.reject = lambda row: self._reject([row])  # a row that is too large
 
     def take(self, step: Step) -> None:
         """Write the records of events; stop if the model rejects all of the first ones."""
-        kept, outputs, report = step.answers.batch, self.run.outputs, self.run.report
+        kept, outputs, report = step.predictions.batch, self.run.outputs, self.run.report
         outputs.origin = kept.origins.shared or outputs.origin
         if len(kept):
             if "out" in outputs:
-                table = prediction_table(step.answers, self.run.learner.classes, self._class_names, step.reasons)
+                table = prediction_table(step.predictions, self.run.learner.classes, self._class_names, step.reasons)
                 outputs.write("out", table, kept.times)
             if report.first_prediction_s is None:
                 report.first_prediction_s = working_time() - self.run.started
@@ -181,7 +181,7 @@ class WriteStage(Stage):
 class ObserveStage(Stage):
     """Warn of what the labels show, and call the observers."""
 
-    def __init__(self, run: Runner) -> None:
+    def __init__(self, run: RunLoop) -> None:
         super().__init__(run)
         self._rate = Rate()
 
@@ -192,7 +192,7 @@ class ObserveStage(Stage):
         report.rate = self._rate.at(report.events)
         report.lag, report.stalls = source.lag, source.stalls
         if self.run.observers:
-            report.refits, report.source_notices = Refits.of(self.run.model), self.run.notices.of_source
+            report.refits, report.source_notices = RefitSummary.of(self.run.model), self.run.notices.of_source
             for observer in self.run.observers:
                 observer(report, source.fraction)
 

@@ -24,13 +24,13 @@ from streamsvm.run.config import RunConfig, Url
 from streamsvm.run.errors import RunError, SetupError, refusing
 from streamsvm.run.history import refitting
 from streamsvm.run.learners import check_names, takes_batches
+from streamsvm.run.loop import RunLoop
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.options import STREAM_OPTIONS
 from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
 from streamsvm.run.report import Observer, Report
 from streamsvm.run.report_text import summary
-from streamsvm.run.runner import Runner
 
 logger = logging.getLogger("streamsvm.run")
 _SLOW_EVENTS = 256  # events per batch for slow models
@@ -52,8 +52,8 @@ class Run:
 
     Attributes
     ----------
-    runner
-        The runner; None before the start.
+    loop
+        The loop; None before the start.
     failures
         Errors of writing at the end.
 
@@ -73,16 +73,16 @@ class Run:
 
     def __init__(self, config: RunConfig, observers: Sequence[Observer] = (), started: float | None = None) -> None:
         self.config, self.observers, self._started = config, list(observers), started
-        self.runner: Runner | None = None
+        self.loop: RunLoop | None = None
         self.failures: list[Exception] = []
 
-    def start(self, around: Callable[[Runner], contextlib.AbstractContextManager[Any]] | None = None) -> Report:
-        """Run to the end of the stream, `max_events` or `runner.stop()`; resume if saved.
+    def start(self, around: Callable[[RunLoop], contextlib.AbstractContextManager[Any]] | None = None) -> Report:
+        """Run to the end of the stream, `max_events` or `loop.stop()`; resume if saved.
 
         Parameters
         ----------
         around
-            Context manager that gets the runner and is active while it runs, such as a signal handler.
+            Context manager that gets the loop and is active while it runs, such as a signal handler.
 
         Returns
         -------
@@ -99,17 +99,17 @@ class Run:
             try:
                 self._run(started, around or contextlib.nullcontext)
             except Exception as error:
-                if self.runner is None or not self.runner.report.ended or isinstance(error, BrokenPipeError):
+                if self.loop is None or not self.loop.report.ended or isinstance(error, BrokenPipeError):
                     raise  # the run did not start, or its reader is gone
                 self.failures.append(error)
-            assert self.runner is not None  # otherwise it raised
-            self.failures += _written(config, self.runner.report)
+            assert self.loop is not None  # otherwise it raised
+            self.failures += _written(config, self.loop.report)
         if self.failures:
             raise self.failures[0]
-        return self.runner.report
+        return self.loop.report
 
-    def _run(self, started: float, around: Callable[[Runner], Any]) -> None:
-        config, self.runner = self.config, None
+    def _run(self, started: float, around: Callable[[RunLoop], Any]) -> None:
+        config, self.loop = self.config, None
         with contextlib.ExitStack() as stack:
             servers = list(_served(config, stack))  # refuses ports in use before a broker is asked
             source = stack.enter_context(contextlib.closing(source_of(config)))
@@ -122,12 +122,12 @@ class Run:
                 _check_known(config, model, source)
             checkpoint = _opened_checkpoint(config, stack)
             sinks = _opened_sinks(config, checkpoint, source, stack)
-            self.runner = Runner(model, source, config, sinks, checkpoint, [*servers, *self.observers], started)
-            stack.enter_context(around(self.runner))
+            self.loop = RunLoop(model, source, config, sinks, checkpoint, [*servers, *self.observers], started)
+            stack.enter_context(around(self.loop))
             try:
-                self.runner.run()
+                self.loop.run()
             finally:
-                self.runner.close()
+                self.loop.close()
 
 
 def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:

@@ -50,7 +50,7 @@ _HEADERS = {
 logger = logging.getLogger("streamsvm.run")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response.
 
     Parameters
@@ -84,12 +84,12 @@ class Request(NamedTuple):
         return "gzip" in self.headers.get("accept-encoding", "")
 
 
-def refusal(status: HTTPStatus, why: str = "", headers: Mapping[str, str] | None = None) -> Answer:
+def refusal(status: HTTPStatus, why: str = "", headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with an error message."""
-    return Answer(f"{why or status.phrase}\n".encode(), TEXT, status, headers or {})
+    return Response(f"{why or status.phrase}\n".encode(), TEXT, status, headers or {})
 
 
-class Place:
+class ListenAddress:
     """Address to listen on.
 
     Parameters
@@ -111,7 +111,7 @@ class Place:
 
     Examples
     --------
-    >>> places = [Place(place, "--page") for place in ("8080", "0.0.0.0:80", "[::1]:8080")]
+    >>> places = [ListenAddress(place, "--page") for place in ("8080", "0.0.0.0:80", "[::1]:8080")]
     >>> [(place.address, place.port) for place in places]
     [('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 8080)]
     """
@@ -175,7 +175,12 @@ class HttpServer(ThreadingMixIn, TCPServer):
     request_queue_size = 256
 
     def __init__(
-        self, place: Place, routes: Mapping[str, Callable[[Request], Answer]], name: str, *, any_host: bool = False
+        self,
+        place: ListenAddress,
+        routes: Mapping[str, Callable[[Request], Response]],
+        name: str,
+        *,
+        any_host: bool = False,
     ) -> None:
         self._place, self._routes, self._any_host, self.address_family = place, routes, any_host, place.family
         self._changed, self._closing = threading.Condition(), threading.Event()
@@ -204,7 +209,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
             for connection in list(self._since):
                 self._cut(connection)
 
-    def route(self, request: Request) -> Answer:
+    def route(self, request: Request) -> Response:
         """Return the response to a request."""
         if not self._any_host and not self._place.knows(request.headers.get("host", "")):
             return refusal(HTTPStatus.MISDIRECTED_REQUEST, "nothing is served here under that name")
@@ -319,7 +324,7 @@ class _Handler(BaseHTTPRequestHandler):
             head += part
         return head
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Response:
         if self.headers.defects:
             return refusal(HTTPStatus.BAD_REQUEST)
         if self.command not in ("GET", "HEAD"):
@@ -331,7 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
         why = f"{MOST_VIEWERS} viewers are connected already"
         return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "1"})
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         headers = _HEADERS | {"Content-Type": answer.kind} | dict(answer.headers)
         content = answer.content

@@ -21,7 +21,7 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.protocol import Answer, Arrivals, ModelRows
+from streamsvm.delayed.protocol import Arrivals, ModelRows, Predictions
 from streamsvm.delayed.store import Store
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
@@ -39,7 +39,7 @@ class Echo:
         self.log: list[tuple[Any, ...]] = []
         self.n_learned = 0
 
-    def run(self, asked: ModelRows) -> Answer:
+    def run(self, asked: ModelRows) -> Predictions:
         n = len(asked.labels)
         codes, scores = np.full(n, -1), np.full(n, np.nan)
         features = _dicts(asked.features, n)
@@ -56,15 +56,15 @@ class Echo:
                     assert memory[1] == features[i]["x"]
                 self.log.append((features[i]["x"], asked.labels[i], self.n_learned if then is None else then))
                 self.n_learned += 1
-        return Answer(codes, scores, None)
+        return Predictions(codes, scores, None)
 
 
 class Blind(Echo):
     """A model that predicts nothing."""
 
-    def run(self, asked: ModelRows) -> Answer:
+    def run(self, asked: ModelRows) -> Predictions:
         n = len(asked.labels)
-        return Answer(np.full(n, -1), np.full(n, np.nan))
+        return Predictions(np.full(n, -1), np.full(n, np.nan))
 
 
 class Unsure(Echo):
@@ -72,7 +72,7 @@ class Unsure(Echo):
 
     stores_proba, single, classes = True, None, ("c0", "c1")
 
-    def run(self, asked: ModelRows) -> Answer:
+    def run(self, asked: ModelRows) -> Predictions:
         answer = super().run(asked)
         answer.probas = np.column_stack([0.5 + answer.codes / 10, 0.5 - answer.codes / 10])
         return answer
@@ -83,7 +83,7 @@ class Failing(Echo):
 
     fails = True
 
-    def run(self, asked: ModelRows) -> Answer:
+    def run(self, asked: ModelRows) -> Predictions:
         if self.fails:
             self.fails = False
             raise ArithmeticError
@@ -95,7 +95,7 @@ class Counting(Echo):
 
     n_rows = 0
 
-    def run(self, asked: ModelRows) -> Answer:
+    def run(self, asked: ModelRows) -> Predictions:
         self.n_rows += len(asked.labels)
         return super().run(asked)
 

@@ -21,7 +21,7 @@ from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.protocol import Answer, Arrivals
+from streamsvm.delayed.protocol import Arrivals, Predictions
 from streamsvm.delayed.store import Store
 from streamsvm.refit import Growing
 from tests.learners import assert_same_knowledge
@@ -44,7 +44,7 @@ def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
 def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
     """Return predictions and scores with labels `DELAY` late, in batches of `cut`."""
     n, join = len(X), Join(Store(), OwnModel(model))
-    answers: list[Answer] = []
+    answers: list[Predictions] = []
     for start in range(0, n + DELAY, cut):
         now = np.arange(start, min(start + cut, n))
         then = np.arange(max(start - DELAY, 0), max(min(start + cut - DELAY, n), 0))
@@ -153,7 +153,7 @@ def test_single_events_and_labels_equal_steps(
             if joins[0].predict_one(x, key, time):
                 single = joins[0].model.single
                 assert single is not None
-                one, n_alone = Answer(np.array(single.code), np.array(single.score), single.proba), n_alone + 1
+                one, n_alone = Predictions(np.array(single.code), np.array(single.score), single.proba), n_alone + 1
                 one.decided = joins[0].decided
             else:
                 one, _ = joins[0].step(events, none, [])

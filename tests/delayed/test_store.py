@@ -15,8 +15,8 @@ from streamsvm.delayed import segments
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.rows import PaddedKeys
 from streamsvm.delayed.store import Store
+from streamsvm.delayed.stored_features import PaddedKeys
 from streamsvm.models.archive import write_archive
 from tests.delayed.test_join import SLOT_BYTES, Echo, run
 from tests.errors import raises

@@ -14,7 +14,7 @@ from streamsvm import DecidingClassifier, KeyedClassifier, RefitClassifier, Stre
 from streamsvm.models import ArchiveError
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import Every, Latest, OnDemand
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
 from tests.errors import raises
 from tests.learners import dicts, ring
 
@@ -145,7 +145,7 @@ def test_refits_are_requested_and_listed():
     assert [refit["event"] for refit in model.refits] == [151]
     assert model.refit_totals()["outcomes"] == {"votes": 1}
     plain = blend()
-    assert (plain.refits, plain.refit_totals(), Refits.of(plain)) == ([], None, None)
+    assert (plain.refits, plain.refit_totals(), RefitSummary.of(plain)) == ([], None, None)
     with raises(ParameterError, parameter="refit"):
         plain.refit_now()
 

@@ -22,15 +22,15 @@ from river.tree import HoeffdingTreeClassifier
 from connectors import Source, open_source
 from connectors.events import Batch, Origins
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.refit import Every
 from streamsvm.run.estimate import Estimate
+from streamsvm.run.loop import Report
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.notices import Rejects
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
 from streamsvm.run.page.feed import Series
 from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated
-from streamsvm.run.runner import Report
 from tests.run.conftest import runner_of
 
 DRIFTING = "synthetic:demo?n=8800&drift=8000&width=0&batch_size=200"
@@ -201,7 +201,7 @@ def test_reasons(model):
     assert report.learner is not None
     report.learner.model = model
     batch = Batch([{"tells": 1.2, "says nothing": 0.3}], ["yes"], Origins({}, {"row": [7]}), {})
-    report.answers = Answer(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch)
+    report.predictions = Predictions(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch)
     report.metrics.taken += 1
     while json.loads(board.feed.latest)["latest"][0]["place"] != "row 7":
         board(report, None)

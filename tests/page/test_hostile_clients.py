@@ -19,7 +19,7 @@ import pytest
 from streamsvm.run import web
 from streamsvm.run.errors import SetupError
 from streamsvm.run.prometheus import Exporter
-from streamsvm.run.web import Answer, HttpServer, Place
+from streamsvm.run.web import HttpServer, ListenAddress, Response
 from tests.commands import Command
 from tests.errors import raises
 from tests.page.looking import eager, free_port, get, wait_for
@@ -31,15 +31,15 @@ WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 ROUTES = {
-    "/small": lambda _: Answer(b"small"),
-    "/events": lambda _: Answer(itertools.repeat(MORE_THAN_IS_BUFFERED)),  # an endless stream
-    "/": lambda _: Answer(MORE_THAN_IS_BUFFERED),  # more than a client reads at once
+    "/small": lambda _: Response(b"small"),
+    "/events": lambda _: Response(itertools.repeat(MORE_THAN_IS_BUFFERED)),  # an endless stream
+    "/": lambda _: Response(MORE_THAN_IS_BUFFERED),  # more than a client reads at once
 }
 
 
 @contextlib.contextmanager
 def serving(place: str = "0") -> Iterator[HttpServer]:
-    with contextlib.closing(HttpServer(Place(place, "--page"), ROUTES, "test", any_host=True)) as server:
+    with contextlib.closing(HttpServer(ListenAddress(place, "--page"), ROUTES, "test", any_host=True)) as server:
         yield server
 
 

@@ -19,9 +19,9 @@ from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.refit import Every
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
+from streamsvm.run.loop import Report
 from streamsvm.run.page.server import Server
 from streamsvm.run.page.watch import CheckpointView, RemoteView, follow
-from streamsvm.run.runner import Report
 from tests.errors import raises
 from tests.page.looking import Running, get, wait_for
 from tests.run.conftest import runner_of

@@ -43,7 +43,7 @@ from streamsvm.refit import (
     schedule,
     vote_kernels,
 )
-from streamsvm.refit.members import Member
+from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import SOLVERS, seeded, solver_of, trees_of
 from streamsvm.refit.tasks import Solution, Task, WindowRows
 from streamsvm.refit.vote import ModelVote
@@ -346,7 +346,7 @@ def test_a_member_predicts_like_its_model(name, n_classes):
     space = FeatureSpace(100)
     memory.add(space.encode(X, np.ones(700, bool)), codes)
     solution = solver_of(name).solve(Task(memory.snapshot(), 4))
-    member, proba = Member(solution, 1, inverse_temperature=3.0), np.zeros((700, 6))
+    member, proba = RefittedModel(solution, 1, inverse_temperature=3.0), np.zeros((700, 6))
     member.evaluate(space.encode(X), np.ones(700, np.int64), proba)
     scores = 3.0 * solution.model.decision_function(X)
     terms = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -396,7 +396,7 @@ def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypa
     for mask_words in (0, members.MASK_WORDS):
         monkeypatch.setattr(members, "MASK_WORDS", mask_words)
         said.append(np.zeros((len(X), 3)))
-        Member(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), said[-1])
+        RefittedModel(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), said[-1])
     assert len(np.unique(said[0], axis=0)) > 200
     np.testing.assert_array_equal(*said)
 
@@ -421,7 +421,7 @@ def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_wor
     scores = trees.decision_function(X)
     assert len({tuple(row) for row in scores.tolist()}) == 5
     proba = np.zeros((len(X), 3))
-    Member(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), proba)
+    RefittedModel(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), proba)
     expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(proba, np.column_stack([expected[:, 1], np.zeros(len(X)), expected[:, 0]]), atol=1e-15)
 
@@ -512,7 +512,7 @@ class Counted(ClassifierMixin, BaseEstimator):
 
 def test_an_interrupted_prediction_is_not_an_answer(monkeypatch):
     vote, model = ModelVote(1), Counted()
-    vote.add(Member(Solution(model, {}), 1), 2)
+    vote.add(RefittedModel(Solution(model, {}), 1), 2)
     row, learner = np.ones(2), np.array([0.2, 0.8])
 
     def interrupted(X):
@@ -531,7 +531,7 @@ def test_an_interrupted_prediction_is_not_an_answer(monkeypatch):
 def test_an_event_waits_for_at_most_one_inactive_model(at_once):
     vote, asked, n = ModelVote(8), [Counted() for _ in range(8)], vote_kernels.SAMPLE
     for number, model in enumerate(asked):
-        vote.add(Member(Solution(model, {}), number), 2)
+        vote.add(RefittedModel(Solution(model, {}), number), 2)
     arrays = vote.state()
     arrays["members.active"] = np.array([1] + [0] * 8)
     vote.restore(arrays, vote.members, 2)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.features.rows import EncodedRows
-from streamsvm.refit.members import Member
+from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import SOLVERS
 from streamsvm.refit.tasks import Solution, Task, WindowRows
 from tests.choices import each_choice
@@ -65,7 +65,7 @@ def test_an_outlier_counts_almost_as_missing_for_a_solved_model(solver: str) -> 
     scores = model.decision_function(same)
     np.testing.assert_allclose(scores[1:], scores[[0, 0]], atol=1e-3)
     proba = np.zeros((3, 2))
-    Member(Solution(model, {}), 1).evaluate(encoded(same), np.ones(3, np.int64), proba)
+    RefittedModel(Solution(model, {}), 1).evaluate(encoded(same), np.ones(3, np.int64), proba)
     np.testing.assert_allclose(proba[1:], proba[[0, 0]], atol=1e-3)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from streamsvm.core.state import State
 from streamsvm.refit import vote_kernels as kernels
 from streamsvm.refit.frozen_models import QUERY
-from streamsvm.refit.members import best_inverse_temperature, tempered
+from streamsvm.refit.refitted_model import best_inverse_temperature, tempered
 
 N, CLASSES, PLACES = 1_500, 3, 7
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from connectors.streams import Source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.run import RunConfig
 from streamsvm.run.config import SINKS
-from streamsvm.run.runner import Report, Runner
+from streamsvm.run.loop import Report, RunLoop
 from tests.commands import Command, command, completed, environment, ran_here
 
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -66,12 +66,12 @@ def refused(streamsvm: Streamsvm) -> Callable[..., str]:
     return call
 
 
-def runner_of(model: Any, source: Source, **options: Any) -> Runner:
-    """Build a runner from options of `Runner` and `RunConfig`, and sinks by role."""
+def runner_of(model: Any, source: Source, **options: Any) -> RunLoop:
+    """Build a runner from options of `RunLoop` and `RunConfig`, and sinks by role."""
     sinks = {role: options.pop(role) for role in SINKS if role in options}
     own = {name: options.pop(name) for name in ("checkpoint", "observers", "started") if name in options}
     config = RunConfig(**options, **{role: sink.name for role, sink in sinks.items()})
-    return Runner(model, source, config, sinks, **own)
+    return RunLoop(model, source, config, sinks, **own)
 
 
 def run(model: Any, source: Source, **options: Any) -> Report:

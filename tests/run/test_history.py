@@ -20,11 +20,11 @@ from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import ModelSummary, Spread
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History, Insight, Sample
+from streamsvm.run.loop import Report
 from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot
 from streamsvm.run.report_text import summary, text
-from streamsvm.run.runner import Report
 from tests.run.conftest import restored, run, runner_of
 
 

@@ -19,12 +19,12 @@ from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
+from streamsvm.run.loop import Report
 from streamsvm.run.plot import plot
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report_text import summary
-from streamsvm.run.runner import Report
 from tests.commands import ran_here
 from tests.errors import raises
 from tests.run.conftest import killed_and_resumed, runner_of, write_stream
@@ -216,7 +216,7 @@ def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tm
     assert later.learned_before == 398  # others had no label, or were malformed
     (note,) = model.refits
     failed = note | {"number": 2, "event": 450, "outcome": "failed: ValueError: one class"}
-    later.refits = Refits([note, failed], {"votes": 1, "failed": 1}, seconds=0.1, share=0.5)
+    later.refits = RefitSummary([note, failed], {"votes": 1, "failed": 1}, seconds=0.1, share=0.5)
     plot(later, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
     assert "<!-- refit failed -->" in drawn

@@ -10,7 +10,15 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_scale, generator
+from streamsvm.batch.base import (
+    Hyperplane,
+    Iteration,
+    IterationLog,
+    LinearClassifier,
+    SolverResult,
+    check_scale,
+    generator,
+)
 from streamsvm.batch.indexed_bcd.newton import EPS_ALL, Newton, initial_solution, n_fitting
 from streamsvm.batch.indexed_bcd.problem import BinaryProblem, OnRound, Point
 from streamsvm.batch.linear_systems import BOUNDED_COPIES, LARGEST_BOUNDED_SYSTEM
@@ -207,7 +215,7 @@ class IndexedBCD(LinearClassifier):
         check_scale("C", largest, "rescale `C`, `sample_weight` or `class_weight`, whose product is too large or small")
         return weights * (self.C * total)
 
-    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: IterationLog) -> SolverResult:
         rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)
         n, d = rows.shape
         memory = rows.row_budget(PER_ROW * n + 8.0 * BOUNDED_COPIES * (min(d, LARGEST_BOUNDED_SYSTEM) + 1) ** 2)

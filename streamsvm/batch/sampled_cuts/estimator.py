@@ -12,11 +12,11 @@ import scipy.linalg
 import scipy.sparse
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution, check_positive, generator
+from streamsvm.batch.base import BatchClassifier, Iteration, IterationLog, SolverResult, check_positive, generator
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel
 from streamsvm.batch.sampled_cuts.losses import cost_matrix
-from streamsvm.batch.sampled_cuts.rounds import Population, Result, Rounds, Settings
+from streamsvm.batch.sampled_cuts.rounds import Population, Result, Rounds, RoundSettings
 from streamsvm.batch.sampled_cuts.whole_problem import WholeProblem
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.parameters import check_number
@@ -170,26 +170,26 @@ class SampledCuts(BatchClassifier):
         """
         return float(self.sample_size or SAMPLE) * WHOLE * d if n > WHOLE else 0.0
 
-    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: IterationLog) -> SolverResult:
         population = Population(X, codes, weights)
         rng = generator(self.random_state)
         sample_size, kind = self.sample_size or SAMPLE, self._algorithm(population.n)
         C = float(self.C or (0 if kind is WholeProblem else sample_size * self.max_iter))
         cost = cost_matrix(self.cost, len(self.classes_))
         self.kernel_ = self._kernel(population, rng)
-        settings = Settings(self.kernel_, cost, C, sample_size, self.tol, self.max_iter)
+        settings = RoundSettings(self.kernel_, cost, C, sample_size, self.tol, self.max_iter)
         result = kind(population, settings).run(rng, progress)
         self.C_ = result.C
         self.support_, self.dual_coef_ = result.indices, np.ascontiguousarray(result.coefs.T)
         self.vectors_ = self.kernel_.prepare(X[result.indices])
         self.objective_error_ = result.error
-        return Solution(result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
+        return SolverResult(result.objective, result.certificate, result.n_iter, self._warning(result, kind, progress))
 
     def _algorithm(self, n: int) -> type[Rounds | WholeProblem]:
         """Return the algorithm for n rows."""
         return WholeProblem if self.sample_size is None and n <= WHOLE else Rounds
 
-    def _warning(self, result: Result, kind: type[Rounds | WholeProblem], progress: Progress) -> str:
+    def _warning(self, result: Result, kind: type[Rounds | WholeProblem], progress: IterationLog) -> str:
         if kind is Rounds or result.is_done:  # reaching max_iter is usual with samples
             return ""
         if progress.is_stopped:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.batch.base import Progress
+from streamsvm.batch.base import IterationLog
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.cuts import Cuts, ScoredRows
 from streamsvm.batch.sampled_cuts.gaussian import GaussianKernel, Singles
@@ -62,7 +62,7 @@ class Result(NamedTuple):
     is_done: bool
 
 
-class Settings(NamedTuple):
+class RoundSettings(NamedTuple):
     """Settings of a run; `C` = 0 selects it by held-out rows."""
 
     kernel: GaussianKernel
@@ -84,7 +84,7 @@ class Rounds:
     Held-out rows estimate the loss of the average.
     """
 
-    def __init__(self, population: Population, settings: Settings) -> None:
+    def __init__(self, population: Population, settings: RoundSettings) -> None:
         self.population, self.settings = population, settings
         self.kernel, self.C, self.n_outputs = settings.kernel, settings.C, settings.n_outputs
 
@@ -103,7 +103,7 @@ class Rounds:
     def _rows(self, indices: Ints) -> tuple[Singles, Ints]:
         return self.kernel.prepare(self.population.X[indices]), self.population.codes[indices]
 
-    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: IterationLog) -> Result:
         """Run up to `max_iter` rounds."""
         settings = self.settings
         rows, codes = self._rows(self.population.draw(rng, HELD_OUT))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.batch.base import Progress
+from streamsvm.batch.base import IterationLog
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts import ascent
 from streamsvm.batch.sampled_cuts.gaussian import Singles
-from streamsvm.batch.sampled_cuts.rounds import Population, Result, Settings
+from streamsvm.batch.sampled_cuts.rounds import Population, Result, RoundSettings
 
 # Minimum steps of a round; more rows take one step per row.
 STEPS = 1000
@@ -26,10 +26,10 @@ MOST = 1e30
 class WholeProblem:
     """Ascent on the dual of the whole problem."""
 
-    def __init__(self, population: Population, settings: Settings) -> None:
+    def __init__(self, population: Population, settings: RoundSettings) -> None:
         self.population, self.settings = population, settings
 
-    def run(self, rng: np.random.Generator, progress: Progress) -> Result:
+    def run(self, rng: np.random.Generator, progress: IterationLog) -> Result:
         """Run up to `max_iter` rounds."""
         settings, population, shares = self.settings, self.population, self.population.weights
         order = rng.permutation(population.n)
@@ -53,7 +53,7 @@ class WholeProblem:
 class HeldOut:
     """Comparison of values of C by two-fold cross-validation of the cost."""
 
-    def __init__(self, gram: Singles, codes: Ints, shares: Floats, settings: Settings) -> None:
+    def __init__(self, gram: Singles, codes: Ints, shares: Floats, settings: RoundSettings) -> None:
         self.gram, self.codes, self.shares, self.settings = gram, codes, shares, settings
         self.n = int(np.count_nonzero(shares))
         n = min(self.n // 2, HALF)
@@ -112,7 +112,7 @@ class DualAscent:
     Two classes have two functions of opposite sign, with half the kernel.
     """
 
-    def __init__(self, codes: Ints, most: NDArray[Any], settings: Settings) -> None:
+    def __init__(self, codes: Ints, most: NDArray[Any], settings: RoundSettings) -> None:
         self.codes, self.settings = codes, settings
         self.own = codes, np.arange(len(codes))
         self.costs = np.ascontiguousarray(settings.cost[codes].T, np.float32)

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from streamsvm.batch.base import Hyperplane, Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
+from streamsvm.batch.base import (
+    Hyperplane,
+    Iteration,
+    IterationLog,
+    LinearClassifier,
+    SolverResult,
+    check_penalty,
+    generator,
+)
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.smoothed_newton.iteration import prune, run
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
@@ -163,7 +171,7 @@ class SmoothedNewton(LinearClassifier):
                 problem.eps = EPS_WARM
         return problems
 
-    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: IterationLog) -> SolverResult:
         matrix = as_matrix(X)
         penalties = self._penalties(matrix)
         problems = self._problems(matrix, codes, weights, penalties)

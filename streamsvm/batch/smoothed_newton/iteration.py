@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Matrix
 from streamsvm.batch.smoothed_newton import kernels
-from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, Problem, Step
+from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, NewtonStep, Problem
 
 # Smallest factor of the decrease of eps after a stage. Larger with an l1 penalty, because the support changes with eps.
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
@@ -104,7 +104,7 @@ def _move(
 def _foresee(
     matrix: Matrix,
     problems: Sequence[Problem],
-    steps: Sequence[Step],
+    steps: Sequence[NewtonStep],
     dz: Floats,
     descents: Sequence[float],
     scratch: Floats,

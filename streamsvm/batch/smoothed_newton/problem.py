@@ -56,7 +56,7 @@ class DualPoint(NamedTuple):
         return penalties.dual(self.v, self.mass, self.balance)
 
 
-class Stage(NamedTuple):
+class EpsStage(NamedTuple):
     """The solution for one value of eps: coefficients, bias and scores."""
 
     w: Floats
@@ -65,7 +65,7 @@ class Stage(NamedTuple):
     eps: float
 
 
-class Step(NamedTuple):
+class NewtonStep(NamedTuple):
     """A step of the coefficients and the bias."""
 
     w: Floats
@@ -89,7 +89,7 @@ class Problem:
         self.n_rows = 0
         self.last_descent = (0.0, math.inf)
         self.is_done = False
-        self.previous: Stage | None = None
+        self.previous: EpsStage | None = None
 
     def within(self, columns: Ints) -> Problem:
         """Restrict the problem to some columns, starting from the best point."""
@@ -165,7 +165,7 @@ class Problem:
 
     # The step ----------------------------------------------------------------------------------------------------
 
-    def direction(self, matrix: Matrix, h: Floats, rng: np.random.Generator) -> Step:
+    def direction(self, matrix: Matrix, h: Floats, rng: np.random.Generator) -> NewtonStep:
         """Minimise the quadratic model plus the l1 penalty; `h` is scratch."""
         penalties = self.penalties
         columns = np.arange(len(self.w))
@@ -181,7 +181,7 @@ class Problem:
             self.n_products = max(self.n_products, model.n_products)
         dw = np.zeros(len(self.w))
         dw[columns] = step[:-1]
-        return Step(dw, float(step[-1]))
+        return NewtonStep(dw, float(step[-1]))
 
     def _working_set(self) -> Ints:
         """Select nonzero columns, and the zero columns with the largest excess gradient.
@@ -215,7 +215,7 @@ class Problem:
         chosen, weights = systematic_sample(h[rows], most / total, rng)
         return rows[chosen], weights
 
-    def descent(self, step: Step) -> float:
+    def descent(self, step: NewtonStep) -> float:
         """Predict the change of the objective along a step.
 
         The prediction is of first order in the smooth part.
@@ -223,7 +223,7 @@ class Problem:
         change = float(np.abs(self.w + step.w).sum() - np.abs(self.w).sum()) if self.penalties.l1 > 0.0 else 0.0
         return float(self.g @ step.w) + self.gb * step.b + self.penalties.l1 * change
 
-    def advance(self, step: Step, dz: Floats, descent: float) -> bool:
+    def advance(self, step: NewtonStep, dz: Floats, descent: float) -> bool:
         """Take a step with a line search; returns whether the stage seems settled."""
         eps, last = self.last_descent
         if eps == self.eps and -descent > SLOW * last:
@@ -241,7 +241,7 @@ class Problem:
         self.z += t * dz
         return t > 0.5 and -descent <= 2.0 * self.slack
 
-    def _along(self, step: Step, dz: Floats, t: float) -> tuple[float, float, float]:
+    def _along(self, step: NewtonStep, dz: Floats, t: float) -> tuple[float, float, float]:
         """Return the smoothed objective at t along a step, and two derivatives.
 
         The derivatives are one-sided.
@@ -255,7 +255,7 @@ class Problem:
         curvature += penalties.l2 * (dw @ dw)
         return value + penalties.value(w), float(slope), float(curvature)
 
-    def _line_search(self, step: Step, dz: Floats, value: float, descent: float) -> float:
+    def _line_search(self, step: NewtonStep, dz: Floats, value: float, descent: float) -> float:
         """Find a step length near the minimum; 0 if rounding hides any descent."""
         # A longer step would change the sign of coordinates that a full step sets to zero.
         longest = 16.0 if self.penalties.l1 == 0.0 else 1.0
@@ -307,12 +307,12 @@ class Problem:
     def sharpen(self, factor: float) -> None:
         """Decrease eps to `factor * eps`, and extrapolate the solution if this is better."""
         before, eps = self.eps, self.eps * factor
-        last, self.previous = self.previous, Stage(self.w, self.b, self.z.copy(), before)
+        last, self.previous = self.previous, EpsStage(self.w, self.b, self.z.copy(), before)
         self.eps = eps
         if last is None or not np.array_equal(np.sign(last.w), np.sign(self.w)):
             return
         share = (eps - before) / (before - last.eps)
-        step = Step(share * (self.w - last.w), share * (self.b - last.b))
+        step = NewtonStep(share * (self.w - last.w), share * (self.b - last.b))
         if self.penalties.l1 > 0.0 and np.any((self.w + step.w) * self.w < 0.0):
             return
         dz = np.subtract(self.z, last.z, out=last.z)

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.names import feature, shown
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import Insight, notices_of
@@ -76,7 +76,7 @@ class DashboardState:
         self._questions: deque[tuple[int, Future[bytes]]] = deque()
         self._due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
-        self._taken_from: Answer | None = None
+        self._taken_from: Predictions | None = None
 
     # In the thread of the run -----------------------------------------------------------------------------------------
 
@@ -104,11 +104,11 @@ class DashboardState:
 
     def _take(self, report: Report) -> None:
         """Store the events of the latest batch, once."""
-        answers = report.answers
-        if answers is None or report.learner is None or answers is self._taken_from or not len(answers.batch):
+        latest = report.predictions
+        if latest is None or report.learner is None or latest is self._taken_from or not len(latest.batch):
             return
-        self._taken_from = answers
-        self._events.take(answers)
+        self._taken_from = latest
+        self._events.take(latest)
 
     def _publish(self, report: Report, fraction: float | None = None, *, last: bool = False) -> None:
         now = time.perf_counter()

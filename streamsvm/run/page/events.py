@@ -13,7 +13,7 @@ from typing import Any
 from connectors.events import Batch
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
-from streamsvm.delayed.protocol import Answer
+from streamsvm.delayed.protocol import Predictions
 from streamsvm.names import feature, shown
 from streamsvm.run.formatting import plain
 from streamsvm.run.learners import Learner, reasons_for
@@ -27,7 +27,7 @@ _MOST_S = 0.25  # seconds for asking a model that takes one event at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ShownEvent:
     """An event with its prediction."""
 
     number: int
@@ -56,40 +56,40 @@ class LastEvents:
     """The latest 20 events at each update; shown events are stored for a while."""
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, float, Answer]] = deque()  # with the number of earlier events
-        self._held: OrderedDict[int, Event] = OrderedDict()
+        self._batches: deque[tuple[int, float, Predictions]] = deque()  # with the number of earlier events
+        self._held: OrderedDict[int, ShownEvent] = OrderedDict()
         self._n = self._n_values = 0
 
-    def take(self, answers: Answer) -> None:
+    def take(self, predictions: Predictions) -> None:
         """Store a batch, which is processed at the next update."""
-        self._batches.append((self._n, time.time(), answers))
-        self._n += len(answers.batch)
+        self._batches.append((self._n, time.time(), predictions))
+        self._n += len(predictions.batch)
         while len(self._batches) > 1 and self._n - self._batches[1][0] >= _MOST_AT_ONCE:
             self._batches.popleft()
 
     def lines(self, classes: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the latest events, newest first."""
         first = max(self._n - _MOST_AT_ONCE, next(reversed(self._held), 0))
-        for before, at, answers in self._batches:
-            for i in range(max(first - before, 0), len(answers.batch)):
-                event = self._held[before + i + 1] = _event(before + i + 1, at, answers, classes, i)
+        for before, at, predictions in self._batches:
+            for i in range(max(first - before, 0), len(predictions.batch)):
+                event = self._held[before + i + 1] = _event(before + i + 1, at, predictions, classes, i)
                 self._n_values += len(event.row)
         while len(self._held) > _MOST_AT_ONCE and (len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD):
             self._n_values -= len(self._held.popitem(last=False)[1].row)
         return [event.line() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
 
-    def __getitem__(self, number: int) -> Event:
+    def __getitem__(self, number: int) -> ShownEvent:
         return self._held[number]
 
 
-def _event(number: int, at: float, answers: Answer, classes: Sequence[Any], i: int) -> Event:
-    batch, code = answers.batch, int(answers.codes[i])
+def _event(number: int, at: float, predictions: Predictions, classes: Sequence[Any], i: int) -> ShownEvent:
+    batch, code = predictions.batch, int(predictions.codes[i])
     prediction = classes[code] if code >= 0 else None
     row = dict(batch.part(i, i + 1).rows()[0])
-    return Event(number, at, _place(batch, i), row, batch.labels[i], prediction, float(answers.scores[i]))
+    return ShownEvent(number, at, _place(batch, i), row, batch.labels[i], prediction, float(predictions.scores[i]))
 
 
-def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
+def reasons(event: ShownEvent, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
     """Explain a prediction with the current model.
 
     The explanation consists of the nearest examples of the model and the contributions of features. A contribution is
@@ -111,7 +111,7 @@ def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> d
     return dict(plain(found, _LONGEST))
 
 
-def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[str, Any]:
+def _contributions(event: ShownEvent, learner: Learner, ordered: list[Any]) -> dict[str, Any]:
     row, began = dict(event.row), working_time()
     first = learner.peek([row])
     seconds = max(working_time() - began, 1e-6)

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page.dashboard import Busy, DashboardState
-from streamsvm.run.web import HTML, JSON, METRICS, Answer, HttpServer, Place, Request, refusal
+from streamsvm.run.web import HTML, JSON, METRICS, HttpServer, ListenAddress, Request, Response, refusal
 
 HEARTBEAT_S = 15.0
 _ANSWER_S = 10.0
@@ -52,7 +52,7 @@ class Server:
     """
 
     def __init__(self, shown: DashboardState, place: str, token: str | None) -> None:
-        where = Place(place, "--page")
+        where = ListenAddress(place, "--page")
         if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
             raise SetupError(
                 "the token of the page must have at least 8 ASCII letters, digits or signs, and no spaces",
@@ -66,8 +66,8 @@ class Server:
                 option="--page",
             )
         self.shown, self._token = shown, None if token is None else token.encode()
-        guarded: dict[str, Callable[[Request], Answer]] = {
-            "/events": lambda _: Answer(self._updates(), "text/event-stream", headers={"X-Accel-Buffering": "no"}),
+        guarded: dict[str, Callable[[Request], Response]] = {
+            "/events": lambda _: Response(self._updates(), "text/event-stream", headers={"X-Accel-Buffering": "no"}),
             "/state.json": self._state,
             "/series.json": lambda request: _json(self.shown.series(), request),
             "/event.json": self._event,
@@ -85,7 +85,7 @@ class Server:
         self.shown.feed.close()
         self._http.close()
 
-    def _admitted(self, route: Callable[[Request], Answer], request: Request) -> Answer:
+    def _admitted(self, route: Callable[[Request], Response], request: Request) -> Response:
         """Answer a request of this page with the token; refuse others."""
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return refusal(HTTPStatus.FORBIDDEN, "requests from other sites are refused")
@@ -95,21 +95,21 @@ class Server:
             return refusal(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
         return route(request)
 
-    def _health(self, _: Request) -> Answer:
+    def _health(self, _: Request) -> Response:
         wrong = self.shown.health()
-        return refusal(HTTPStatus.SERVICE_UNAVAILABLE, wrong) if wrong else Answer(b"running\n")
+        return refusal(HTTPStatus.SERVICE_UNAVAILABLE, wrong) if wrong else Response(b"running\n")
 
-    def _state(self, request: Request) -> Answer:
+    def _state(self, request: Request) -> Response:
         latest = self.shown.feed.latest
-        return _json(latest, request) if latest else Answer(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch yet
+        return _json(latest, request) if latest else Response(b"", JSON, HTTPStatus.NO_CONTENT)  # no batch yet
 
-    def _metrics(self, _: Request) -> Answer:
+    def _metrics(self, _: Request) -> Response:
         try:
-            return Answer(self.shown.metrics(), METRICS)
+            return Response(self.shown.metrics(), METRICS)
         except SetupError as error:
             return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
 
-    def _event(self, request: Request) -> Answer:
+    def _event(self, request: Request) -> Response:
         number = parse_qs(request.query).get("id", [""])[0]
         if not number.isascii() or not number.isdigit() or len(number) > 15:
             return refusal(HTTPStatus.BAD_REQUEST, "id is missing: use /event.json?id=17")
@@ -132,10 +132,10 @@ class Server:
             yield b": here\n\n" if message is None else b"data: %b\n\n" % message
 
 
-def _json(content: bytes, request: Request) -> Answer:
+def _json(content: bytes, request: Request) -> Response:
     if len(content) > 1 << 14 and request.accepts_gzip:
-        return Answer(_gzipped(content), JSON, headers={"Content-Encoding": "gzip"})
-    return Answer(content, JSON)
+        return Response(_gzipped(content), JSON, headers={"Content-Encoding": "gzip"})
+    return Response(content, JSON)
 
 
 @functools.lru_cache(maxsize=2)  # several viewers request equal content
@@ -143,12 +143,12 @@ def _gzipped(content: bytes) -> bytes:
     return gzip.compress(content, 1)
 
 
-def _page(request: Request) -> Answer:
+def _page(request: Request) -> Response:
     html, policy = page()
     headers = {"Content-Security-Policy": policy}
     if request.accepts_gzip:
-        return Answer(html, HTML, headers=headers | {"Content-Encoding": "gzip"})
-    return Answer(gzip.decompress(html), HTML, headers=headers)
+        return Response(html, HTML, headers=headers | {"Content-Encoding": "gzip"})
+    return Response(gzip.decompress(html), HTML, headers=headers)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
-from streamsvm.run.history import History, Refits
+from streamsvm.run.history import History, RefitSummary
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
@@ -152,7 +152,7 @@ class CheckpointView(DashboardState):
         )
         report.rate = self._rate.at(report.events)
         report.learner = as_learner(from_state(*state), scored=False)
-        report.refits = Refits.of(report.learner.model)
+        report.refits = RefitSummary.of(report.learner.model)
         return report
 
     def ask(self, number: int, timeout: float) -> bytes:
@@ -164,7 +164,7 @@ class CheckpointView(DashboardState):
         return "" if self.report is not None else "no checkpoint yet"
 
 
-class _Refused(OSError):
+class _ErrorResponse(OSError):
     """The server responded with an error."""
 
 
@@ -210,7 +210,7 @@ class RemoteView(DashboardState):
         """Fetch the state for the first time. Raises an error instead of a warning."""
         try:
             self._show(self._fetch())
-        except _Refused as error:
+        except _ErrorResponse as error:
             raise SetupError(f"watch {self.url}: status {error.errno}: {error.strerror}", "refused") from error
         except OSError as error:
             what = f"watch {self.url}: does not respond: {error.strerror or error}"
@@ -226,7 +226,7 @@ class RemoteView(DashboardState):
         if answer.status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             is_text = answer.headers.get_content_type() == "text/plain"  # others write HTML pages
             reason = content[:300].decode("utf-8", "replace") if is_text else answer.reason
-            raise _Refused(answer.status, " ".join(reason.split()))
+            raise _ErrorResponse(answer.status, " ".join(reason.split()))
         return content
 
     def _show(self, content: bytes) -> None:

@@ -15,10 +15,10 @@ from streamsvm.core.clock import working_time
 from streamsvm.run import stages
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
-from streamsvm.run.decisions import DecideStage, RunDecisions, warn_of_unknown_labels
+from streamsvm.run.decision_stage import DecideStage, RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, refusing
 from streamsvm.run.formatting import ClassNames
-from streamsvm.run.history import Refits
+from streamsvm.run.history import RefitSummary
 from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.learners import Learner, as_learner, check_persistence, class_path
 from streamsvm.run.metrics import Metrics
@@ -26,10 +26,10 @@ from streamsvm.run.monitoring import MonitorStage, RunMonitor
 from streamsvm.run.notices import RunNotices
 from streamsvm.run.outputs import Outputs
 from streamsvm.run.report import Observer, Report
-from streamsvm.run.stage import Part, Stage, Step
+from streamsvm.run.stage import Checkpointed, Stage, Step
 
 
-class Runner:
+class RunLoop:
     """Predict and learn a stream with outputs, measures and checkpoints.
 
     Each batch passes the stages of `_create_stages`. The caller opens and closes source, sinks and checkpoint. A
@@ -60,7 +60,7 @@ class Runner:
     >>> from connectors import open_source
     >>> from streamsvm.run import RunConfig
     >>> config = RunConfig(max_events=500)
-    >>> report = Runner(GaussianNB(), open_source("synthetic:sea?seed=1"), config).run()
+    >>> report = RunLoop(GaussianNB(), open_source("synthetic:sea?seed=1"), config).run()
     >>> report.metrics.events, report.metrics.accuracy > 0.8
     (500, True)
     """
@@ -91,7 +91,7 @@ class Runner:
             outputs.name_of("out"),
             outputs.name_of("dead_letter"),
             Metrics(config.window),
-            refits=Refits.of(model),
+            refits=RefitSummary.of(model),
             learned_before=getattr(model, "n_events_learned", 0),
             learns=config.learn,
             checkpoint=checkpoint,
@@ -100,7 +100,7 @@ class Runner:
         self.notices = RunNotices(source, self.report.metrics, learns=config.learn)
         self.started = time.perf_counter() if started is None else started
         self._stopping, self._waits_for, self._stages = False, "model", list[Stage]()
-        self.parts: dict[str, Part] = {}  # what a checkpoint contains besides the model
+        self.parts: dict[str, Checkpointed] = {}  # what a checkpoint contains besides the model
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:

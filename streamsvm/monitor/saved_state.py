@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
-from streamsvm.models.codec import Saved, State, nested, part_of
+from streamsvm.models.codec import LoadedState, SavedState, nested, part_of
 from streamsvm.monitor.alarms import KINDS, FeatureAlarm
 from streamsvm.monitor.cells import Cells, Part
 from streamsvm.monitor.columns import Columns
@@ -20,7 +20,7 @@ from streamsvm.monitor.sliding import SlidingColumns
 from streamsvm.monitor.window_counts import WindowCounts
 
 
-def columns_state(columns: Columns) -> State:
+def columns_state(columns: Columns) -> SavedState:
     """Return the state of columns."""
     header = {
         "names": [encode_label(name) for name in columns.names],
@@ -35,7 +35,7 @@ def columns_state(columns: Columns) -> State:
     return found, arrays | {"previous": columns.previous, "relations": columns.relations}
 
 
-def restore_columns(columns: Columns, state: Saved) -> None:
+def restore_columns(columns: Columns, state: LoadedState) -> None:
     """Restore columns in a new object; the caller handles errors of damaged content."""
     header, arrays = state
     columns.add(decode_label(name) for name in header["names"])
@@ -58,12 +58,12 @@ def restore_columns(columns: Columns, state: Saved) -> None:
         restore_columns(columns.next, part_of(state, "next"))
 
 
-def _rows_state(rows: WindowCounts) -> State:
+def _rows_state(rows: WindowCounts) -> SavedState:
     arrays = {name: getattr(part, name) for part in (rows, rows.watches) for name in part.arrays}
     return {"profiles": [None if one is None else one.as_dict() for one in rows.profiles]}, arrays
 
 
-def _restore_rows(rows: WindowCounts, state: State, of_dict: Callable[[Any], Any]) -> None:
+def _restore_rows(rows: WindowCounts, state: SavedState, of_dict: Callable[[Any], Any]) -> None:
     header, arrays = state
     for part in (rows, rows.watches):
         for name in part.arrays:
@@ -74,14 +74,14 @@ def _restore_rows(rows: WindowCounts, state: State, of_dict: Callable[[Any], Any
         raise ArchiveError("rows and references differ in number")
 
 
-def open_state(part: Part) -> State:
+def open_state(part: Part) -> SavedState:
     """Return the state of events that are not yet in a block."""
     columns, n = part
     header, arrays = _cells_state({str(i): cells for i, cells in enumerate(columns.values())})
     return {**header, "names": [encode_label(name) for name in columns], "n": n}, arrays
 
 
-def restored_open(state: State) -> Part:
+def restored_open(state: SavedState) -> Part:
     """Return the events of `open_state`."""
     header, n, cells = state[0], whole(state[0]["n"], 0, 63), _restored_cells(state)
     columns = {decode_label(name): cells[str(i)] for i, name in enumerate(header["names"])}
@@ -90,12 +90,12 @@ def restored_open(state: State) -> Part:
     return columns, n
 
 
-def _cells_state(cells: Mapping[str, Cells]) -> State:
+def _cells_state(cells: Mapping[str, Cells]) -> SavedState:
     texts = {name: own.texts.tolist() for name, own in cells.items() if own.texts is not None}
     return {"texts": texts}, {name: own.numbers for name, own in cells.items()}
 
 
-def _restored_cells(state: State) -> dict[str, Cells]:
+def _restored_cells(state: SavedState) -> dict[str, Cells]:
     header, arrays = state
     texts = {name: np.fromiter(own, object, len(own)) for name, own in header["texts"].items()}
     found = {name: Cells(_like(own, np.zeros(0), own.shape), texts.get(name)) for name, own in arrays.items()}

@@ -35,7 +35,7 @@ _SCORES = {LinearModel: ("coef", "intercept"), KernelExpansion: ("coefs", "biase
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, _LEAST_PROBABILITY, _HALVINGS = 0.1, 1_000.0, 1e-12, 20
 
 
-class Member:
+class RefittedModel:
     """Refitted model that predicts the learner's classes for raw rows.
 
     Parameters
@@ -158,11 +158,11 @@ class Member:
 
     def __reduce__(self) -> Any:
         solution = Solution(self.model, self.settings, self.score)
-        return Member, (solution, self.number, self.task, self.inverse_temperature)
+        return RefittedModel, (solution, self.number, self.task, self.inverse_temperature)
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def state(self) -> codec.State:
+    def state(self) -> codec.SavedState:
         """Return header and arrays; of a foreign model, those of its training data."""
         header = {"number": self.number, "inverse_temperature": self.inverse_temperature}
         if self.task is not None:
@@ -172,7 +172,7 @@ class Member:
         return header | {"model": model, "settings": self.settings, "score": score}, arrays
 
     @classmethod
-    def from_state(cls, state: codec.Saved, solver: Solver, n_classes: int) -> Self:
+    def from_state(cls, state: codec.LoadedState, solver: Solver, n_classes: int) -> Self:
         """Restore a member from its `state`; a foreign model is fitted again.
 
         Raises

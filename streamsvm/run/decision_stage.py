@@ -13,10 +13,10 @@ from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
-from streamsvm.decide.decisions import Decided, Decisions, Rows
+from streamsvm.decide.decisions import Decided, DecisionRows, Decisions
 from streamsvm.decide.prediction_sets import PredictsSets
 from streamsvm.delayed.protocol import Matches
-from streamsvm.models.codec import State, nested, part_of
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
 from streamsvm.run.formatting import meanings, meant
@@ -24,7 +24,7 @@ from streamsvm.run.options import option_of
 from streamsvm.run.stage import Stage, Step
 
 if TYPE_CHECKING:
-    from streamsvm.run.runner import Runner
+    from streamsvm.run.loop import RunLoop
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -52,7 +52,7 @@ class RunDecisions(Decisions):
             None if config.alarms is None else config.alarms.label,
         )
 
-    def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
+    def run(self, rows: DecisionRows, classes: Sequence[Any]) -> Decided:
         """Decide about rows, with the class of the alarms among the known classes.
 
         Parameters
@@ -81,12 +81,12 @@ class RunDecisions(Decisions):
             found["watched"] = np.column_stack([decided.alarms, own == 1])
         return found
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         """Return the state except sets, which are saved with the model."""
         header, arrays = nested({} if self.alarms is None else {"alarms": self.alarms.state()})
         return header, arrays if self.costs is None else arrays | {"counts": self.costs.counts}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SavedState) -> None:
         """Restore the result of `state`."""
         if self.costs is not None:
             self.costs.counts = state[1]["counts"]
@@ -103,19 +103,19 @@ class DecideStage(Stage):
         The run and its decisions.
     """
 
-    def __init__(self, run: Runner, decisions: RunDecisions) -> None:
+    def __init__(self, run: RunLoop, decisions: RunDecisions) -> None:
         super().__init__(run)
         self._decisions = decisions
 
     def take(self, step: Step) -> None:
         """Decide about events in order."""
-        answers, classes = step.answers, self.run.learner.classes
-        if answers.probas is None or not self._decisions:
+        predictions, classes = step.predictions, self.run.learner.classes
+        if predictions.probas is None or not self._decisions:
             return
-        rows = Rows.with_labels(answers.probas, answers.batch.labels, learn=self.run.config.learn)
-        answers.decided = self._decisions.run(rows, classes)
+        rows = DecisionRows.with_labels(predictions.probas, predictions.batch.labels, learn=self.run.config.learn)
+        predictions.decided = self._decisions.run(rows, classes)
         for judged in step.judged:
-            judged.values |= self._decisions.judged(answers.decided, judged.labels, classes)
+            judged.values |= self._decisions.judged(predictions.decided, judged.labels, classes)
 
 
 def _spelled(given: Any) -> Any:
