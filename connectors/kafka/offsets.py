@@ -23,6 +23,7 @@ _STALLED_S = 0.5  # without a record and with a lag; an open transaction may be 
 
 _AGAIN_S = 0.2  # between two requests to a coordinator that is loading its offsets
 _END_S = 2.0  # timeout of the last commit at the end
+_DENIED_S = 60.0  # between two commits without the permission, which may be granted
 _NO_RIGHT = ("GroupAuthorizationFailedError", "TopicAuthorizationFailedError")
 
 
@@ -162,7 +163,7 @@ class Lag:
         self._brokers, self._name, self._group = brokers, brokers.name, group
         self._waiting: Mapping[Any, Any] = {}
         self._call: BackgroundCall | None = None
-        self._said = self._closed = False
+        self._closed, self._said, self._allowed_at = False, set[bool](), 0.0
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
         """Commit offsets in the background; they replace offsets not yet committed."""
@@ -172,13 +173,13 @@ class Lag:
     def _advance(self) -> None:
         if self._waiting and (self._call is None or self._call.done()):
             offsets, self._waiting = self._waiting, {}
-            if self._group:
+            if self._group and time.monotonic() >= self._allowed_at:
                 self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
 
     def _try(self, offsets: Mapping[Any, Any]) -> None:
         try:
             self._commit(offsets)
-            self._said = False
+            self._said.clear()
         except Exception as error:  # the lag is not shown, but the run continues
             self._warn(error)
 
@@ -199,12 +200,16 @@ class Lag:
                 time.sleep(_AGAIN_S)
 
     def _warn(self, error: Exception) -> None:
-        if type(error).__name__ in _NO_RIGHT:
+        is_denied = type(error).__name__ in _NO_RIGHT
+        if is_denied:
+            self._allowed_at = time.monotonic() + _DENIED_S
+        if is_denied in self._said:
+            return
+        self._said.add(is_denied)
+        if is_denied:
             what = "no permission to READ the group %s (group_id=NAME names another, `group_id=` none)"
             logger.warning(f"%s: the lag is not published: {what}", self._name, self._group)
-            self._group = ""
-        elif not self._said:
-            self._said = True
+        else:
             reason = error if isinstance(error, ConnectorError) else f"{self._name}: {describe(error)}"
             logger.warning("%s; the lag is not published to the group %s for now", reason, self._group)
 

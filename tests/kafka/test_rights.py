@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 from kafka.errors import GroupAuthorizationFailedError
 
 from connectors import ConnectorError, open_sink
-from connectors.kafka import KafkaSource
+from connectors.kafka import KafkaSource, offsets
 from connectors.kafka.offsets import Lag
 from tests.commands import wait_for
 from tests.errors import raises
@@ -106,6 +107,29 @@ def test_a_right_that_lacks_is_said_once_though_more_offsets_wait(caplog):
     lag.close()
     lag.publish({0: 3})
     assert len(asked) == len(caplog.records) == 1
+
+
+def test_the_lag_is_published_again_when_the_right_is_given_back(caplog, monkeypatch):
+    denied, committed = [True], []
+
+    class Client:
+        def alter_group_offsets(self, group, offsets):
+            if denied[0]:
+                raise GroupAuthorizationFailedError(group)
+            committed.append(offsets)
+            return {}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(offsets, "_DENIED_S", 0.0)
+    lag = Lag(SimpleNamespace(name="kafka://broker", admin=Client), "mine")
+    for denied[0], n in ((True, 1), (True, 2), (False, 3), (True, 4)):
+        lag.publish({0: n})
+        wait_for(lambda: lag._call.done(), "the commit", every=0.001)
+    lag.close()
+    assert committed == [{0: 3}]
+    assert len(caplog.records) == 2  # once each time that the right is withdrawn
 
 
 @contextlib.contextmanager
