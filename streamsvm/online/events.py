@@ -30,6 +30,7 @@ class EventLearner(LearnerMemory):
     _event: ClassVar[Any]
     _event_proba: ClassVar[Any]
 
+    @locked
     def _look_at_first(self, rows: EncodedRows) -> None:
         """Warn about suspicious features in the first rows of the stream."""
         if self._first is None or not len(rows):
@@ -37,11 +38,12 @@ class EventLearner(LearnerMemory):
         if notices := self._first.take(rows, self._space.names):
             self._own_space().notice(notices)
         if self._first.is_full:
-            self._first, self._learning = None, self._fast
+            self._first = None
 
     def _look_at_event(self, columns: Ints, values: Floats) -> None:
         """Warn about suspicious features with a single event."""
-        if self._first is not None and not self._first.add_event(columns, values):
+        first = self._first  # another thread may end the checks
+        if first is not None and not first.add_event(columns, values):
             self._look_at_first(EncodedRows.of_event(columns, values))
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
@@ -68,7 +70,7 @@ class EventLearner(LearnerMemory):
             code = self.labels.codes.get(y)
         except TypeError:
             raise unhashable(y) from None
-        plain_length, pack, get, rows = self._learning
+        plain_length, pack, get, rows = self._fast
         if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
@@ -76,6 +78,8 @@ class EventLearner(LearnerMemory):
                 pass
             else:
                 if self._event(rows.address, packed, code, 1.0) == 0:
+                    if self._first is not None:
+                        self._look_at_event(np.arange(plain_length), np.frombuffer(packed))
                     return
         self._learn(x, y, w)
 
@@ -85,11 +89,6 @@ class EventLearner(LearnerMemory):
         w = weight_of(w)
         self._make_room(1)
         self.labels.check(y, self.max_classes)
-        if self._first is not None and w == 1.0 and y in self.labels.codes and self._pack(x):
-            values = self._row[: len(x)].copy()
-            if self._event(self._rows.address, b"", self.labels.codes[y], 1.0) == 0:
-                self._look_at_event(np.arange(len(x)), values)
-                return
         space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:

@@ -48,7 +48,6 @@ class LearnerMemory(RowMethods):
     _n_classes_view: Any
     _proba_view: Any
     _fast: tuple[Any, ...]
-    _learning: tuple[Any, ...]
     _fill: Any
     _view: Any
     _first: FirstRows | None = None
@@ -186,9 +185,7 @@ class LearnerMemory(RowMethods):
         space = self._space
         rows.row_length = len(space)
         fast = (space.plain_length, space.packer, space.getter, rows)
-        # The first events take the slow path, which checks their features.
-        learning = fast if self._first is None else (-1, *fast[1:])
-        return {"_fast": fast, "_learning": learning, "_fill": space.filler, "_view": rows.row.data}
+        return {"_fast": fast, "_fill": space.filler, "_view": rows.row.data}
 
     def _on_new_sets(self) -> None:
         """Connect prediction sets with the probabilities of single events."""

@@ -180,7 +180,7 @@ class SavedLearner(RowLearner):
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
         views = ("_rows", "_row", "_listed", "_proba", "_proba_view", "_n_classes_view", "blocks")
-        for name in (*views, "_fast", "_learning", "_fill", "_view", "_lock"):
+        for name in (*views, "_fast", "_fill", "_view", "_lock"):
             del state[name]
         return state
 
