@@ -25,8 +25,8 @@ from streamsvm.online import driver
 from streamsvm.online.classes import Classes
 from streamsvm.online.row_methods import RowMethods
 
-# Initial room for events.
-FIRST_ROOM = 4
+# Initial room for events, and its growth: a move takes as long as 50 events.
+FIRST_ROOM, GROWTH = 4, 4
 
 
 class LearnerMemory(RowMethods):
@@ -75,7 +75,7 @@ class LearnerMemory(RowMethods):
         if self._n_prepared < len(self._space) and not self._shares_space:
             self._grow()
         if self._room < UNLIMITED and (needed := self._n_held() + n) > self._room:
-            self._move(self._capacity, self._room_for(capacity_for(needed)))
+            self._move(self._capacity, self._room_for(max(capacity_for(needed), GROWTH * self._room)))
 
     def _n_held(self) -> int:
         """Return the number of events counted towards the room."""
@@ -132,7 +132,7 @@ class LearnerMemory(RowMethods):
         prepare(self._entries())
         self._n_prepared = 0
         self._sets = AllSets()
-        self._capacity, self._room = (1, 1), self._room_for(FIRST_ROOM)
+        self._capacity, self._room = (1, 2), self._room_for(FIRST_ROOM)
         self._use(self._fresh_state())
 
     @property
