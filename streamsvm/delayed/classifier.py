@@ -20,7 +20,6 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.prediction_sets import PredictsSets
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import LATEST, MANY_LABELS, KeyExamples, key_text, milliseconds
-from streamsvm.delayed.models import OwnModel, RowModel, is_own
 from streamsvm.delayed.protocol import Arrivals
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOW
@@ -30,6 +29,7 @@ from streamsvm.features.values import names_of_times, notice_of_times, refuse_ro
 from streamsvm.labels import as_label, check_label
 from streamsvm.locks import Lock, locked
 from streamsvm.mutation import MutableWrapper
+from streamsvm.online.adapters import BatchAdapter, EventAdapter, is_own
 from streamsvm.parameters import ParameterError, check_number
 
 logger = logging.getLogger(__name__)
@@ -137,8 +137,8 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         decider = decider_of(model)
         self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
-        self._adapter = OwnModel(own, proba=True) if is_own(own) else RowModel(model)
-        if pending_dir is not None and isinstance(self._adapter, RowModel):
+        self._adapter = BatchAdapter(own, proba=True) if is_own(own) else EventAdapter(model)
+        if pending_dir is not None and isinstance(self._adapter, EventAdapter):
             only = f"is for learners of this package, not {type(model).__name__}: remove it"
             raise ParameterError("pending_dir", only)
         if pending_dir is not None and not (os.path.isdir(pending_dir) and os.access(pending_dir, os.W_OK)):
@@ -317,32 +317,32 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
             if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
                 self._said.say(notice)
 
-    def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | RowModel | _Found:
+    def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | EventAdapter | _Found:
         """Predict an event, without a batch if possible, and store it as pending."""
         adapter, join, text = self._adapter, self._join or self._started_join(), key_text(key)
-        if isinstance(adapter, RowModel):
+        if isinstance(adapter, EventAdapter):
             adapter.with_proba = proba or bool(self._sets)
         moment = NOW if time is None else milliseconds(time)
         if not (is_single := join.predict_one(x, text, moment)):
-            timed = with_times(x) if isinstance(adapter, OwnModel) else None
+            timed = with_times(x) if isinstance(adapter, BatchAdapter) else None
             if timed is not None:
                 self._said.say(*map(notice_of_times, names_of_times(x)))
                 x, is_single = timed, join.predict_one(timed, text, moment)
-            if not is_single and isinstance(adapter, OwnModel):
+            if not is_single and isinstance(adapter, BatchAdapter):
                 refuse_rows(unusable_rows([x]))  # before the event is stored
-            if not is_single and isinstance(adapter, RowModel):
+            if not is_single and isinstance(adapter, EventAdapter):
                 join.expire(moment)  # learned before the prediction
                 adapter.predict_ahead(x)  # raises its error before the event is stored
         if self._keys.wants_events:
             self._keys.add([text], self._moment(time, join), [], [])
-        if is_single and adapter.single is not None:
-            return adapter.single
+        if is_single and join.single is not None:
+            return join.single
         n_before, events = len(adapter.classes), Arrivals([x], [text], self._moment(time, join), _NO_ORIGINS)
         predicted, _ = join.step(events, LateLabels([], [], _NO_TIMES, _NO_TIMES), [])
         for reason in adapter.take_refused():
             logger.warning("%s", reason)
         join.decided = predicted.decided
-        if isinstance(adapter, RowModel):
+        if isinstance(adapter, EventAdapter):
             shares = adapter.shares_by_label
         else:  # a label that precedes its event may add a class after the prediction; a timeout may add one before
             row = [] if predicted.probas is None else predicted.probas[0].tolist()

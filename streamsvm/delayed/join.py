@@ -14,8 +14,7 @@ from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.decisions import Decided, DecisionRows, Decisions
 from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
-from streamsvm.delayed.models import OwnModel, RowModel
-from streamsvm.delayed.protocol import OUTCOMES, Arrivals, Matches, ModelRows, Predictions
+from streamsvm.delayed.protocol import OUTCOMES, Arrivals, Matches
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
 from streamsvm.delayed.store import Store
@@ -23,6 +22,7 @@ from streamsvm.delayed.stored_features import OWN, Packed, PaddedKeys, in_order,
 from streamsvm.delayed.timeline import Timeline
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.values import encoding_error
+from streamsvm.online.adapters import BatchAdapter, EventAdapter, ModelRows, Predictions
 
 _NOTES = 2  # greatest number of values stored beside probabilities: decision and alarm
 _OUTCOME_OF = {IN_TIME: 0, LATE: 1, TIMEOUT: 2}
@@ -54,6 +54,8 @@ class Join:
     ----------
     with_keys
         Whether the keys of matched events are reported.
+    single
+        The last prediction of a single event; None if all events are processed in batches.
     decided
         Decision about the last single event.
     """
@@ -61,7 +63,7 @@ class Join:
     def __init__(
         self,
         store: Store,
-        model: OwnModel | RowModel,
+        model: BatchAdapter | EventAdapter,
         *,
         learn: bool = True,
         on_timeout: Any = None,
@@ -70,9 +72,10 @@ class Join:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions, self.with_keys = decisions or Decisions(), True
         self._size = model.memory_size
-        can_be_single = learn and (model.stores_proba or isinstance(model, RowModel)) and self.decisions.alarms is None
-        self._single = model.single if can_be_single else None
-        self._row = self._single if isinstance(self._single, SingleRow) else None
+        self._row = SingleRow.of(model.model) if model.stores_proba else None
+        self.single = model if isinstance(model, EventAdapter) else self._row
+        if not learn or self.decisions.alarms is not None:
+            self.single = self._row = None
         self.decided, self._decides, self._n_notes = Decided(), bool(self.decisions), self.decisions.n_notes
         self._of_sets = Decided()  # of single events, decided by compiled code
         self._names: tuple[Any, ...] = ()
@@ -92,7 +95,7 @@ class Join:
     def predict_one(self, x: Any, key: str, time: int) -> bool:
         """Process a single event without the cost of a batch, if possible.
 
-        Its prediction is in `model.single`.
+        Its prediction is in `single`.
 
         Parameters
         ----------
@@ -105,7 +108,7 @@ class Join:
             False if the event needs `step`: then nothing has changed.
         """
         single, text = self._row, _encoded(key)
-        if single is None and (self._single is None or self._decides):
+        if single is None and (self.single is None or self._decides):
             return False
         if single is not None and (row := single.pack(x)) is not None and self._layout_of(single) >= 0:
             decide = self._decide_one if self._n_notes else None
@@ -122,7 +125,7 @@ class Join:
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
         """Process a single event by calls of store and learner, if no other expires."""
-        single, store = self._single, self.store
+        single, store = self.single, self.store
         if single is None or not store.is_simple(text, time) or (found := single.predict(x)) is None:
             return False
         if self._row is not None and self._decides:
@@ -156,7 +159,7 @@ class Join:
             The label; time NOW for the newest time so far.
         """
         store, text = self.store, _encoded(key)
-        if self._row is None and (self._single is None or self._decides):
+        if self._row is None and (self.single is None or self._decides):
             return False
         code = store.labels[label]
         kind = store.label_one(text, time, code)
@@ -186,7 +189,7 @@ class Join:
         self, label: Any, slot: int, layout: int, start: int, n_row: int, n_key: int, n_words: int
     ) -> bool:
         """Learn a stored event; return False and change nothing if it needs a batch."""
-        single, store = self._single, self.store
+        single, store = self.single, self.store
         if not n_words or single is None or (self._row is None and self._decides):
             return False
         data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
@@ -210,7 +213,7 @@ class Join:
         Nothing changes if an event x that arrives at that time needs `step`.
         """
         store = self.store
-        if time == NOW or not store.table.state.learns_timeouts or self._single is None:
+        if time == NOW or not store.table.state.learns_timeouts or self.single is None:
             return False
         if x is not None:
             if self._row is not None and encoding_error(x) is not None:  # refused by `step`

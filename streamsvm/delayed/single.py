@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class SingleRow:
 
     def __reduce__(self) -> Any:
         return type(self), (self._model,)
+
+    @classmethod
+    def of(cls, model: Any) -> Self | None:
+        """Return the row of a learner, None if it cannot process single events."""
+        return cls(model) if hasattr(model, "load_event") and not model.is_composed else None
 
     @property
     def label(self) -> Any:

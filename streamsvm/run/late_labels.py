@@ -16,10 +16,11 @@ from connectors.events import Batch, LateLabels
 from streamsvm.delayed.budget import LabelBudget
 from streamsvm.delayed.join import Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
-from streamsvm.delayed.protocol import Arrivals, Matches, Predictions
+from streamsvm.delayed.protocol import Arrivals, Matches
 from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import SavedState, Stateful, nested, part_of
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.decision_stage import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated

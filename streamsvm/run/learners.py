@@ -11,12 +11,12 @@ import numpy as np
 
 from connectors.events import Batch, LateLabels
 from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
-from streamsvm.delayed.models import OwnModel, RowModel
 from streamsvm.names import feature
+from streamsvm.online.adapters import BatchAdapter, EventAdapter
 from streamsvm.run.errors import RunError, SetupError
 
 EVALUATIONS_PER_EVENT = 64  # approximate number of predictions per event with `--explain`
-Learner: TypeAlias = OwnModel | RowModel
+Learner: TypeAlias = BatchAdapter | EventAdapter
 """Interface of the run loop to a model."""
 
 
@@ -31,10 +31,10 @@ def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
         Whether scores, and probabilities of all classes, are used.
     """
     if not takes_batches(model):
-        return RowModel(model, with_proba=scored, tolerant=True)
+        return EventAdapter(model, with_proba=scored, tolerant=True)
     # Compile or load the kernel before the stream is read; a copy of the model learns this event.
     model.clone().run_batch([{"warm": 1.0}], [0])
-    return OwnModel(model, proba=proba)
+    return BatchAdapter(model, proba=proba)
 
 
 def takes_batches(model: Any) -> bool:

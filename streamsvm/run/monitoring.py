@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, Features, SparseRows
 from connectors.outputs.results import ALARM
-from streamsvm.delayed.protocol import Predictions
 from streamsvm.models.archive import ArchiveError, whole
 from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.names import listed
+from streamsvm.online.adapters import Predictions
 from streamsvm.parameters import ParameterError
 from streamsvm.run.accuracy_drops import ALPHA, AccuracyDrop
 from streamsvm.run.config import DEFAULT_REFERENCE

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from connectors.errors import ConnectorError
 from connectors.events import Position, Rejected
 from connectors.streams import Sink
-from streamsvm.delayed.protocol import Predictions
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.formatting import ClassNames
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.events import Rejected
 from streamsvm.core.clock import working_time
-from streamsvm.delayed.protocol import Predictions
 from streamsvm.labels import twin_notices
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History, Insight, RefitSummary, notices_of

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from connectors.events import Batch, Results
-from streamsvm.delayed.protocol import Predictions
 from streamsvm.features.rows import Ints
 from streamsvm.models.codec import SavedState
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.accuracy_drops import AccuracyDrop
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from connectors.events import Batch, Rejected
 from streamsvm.core.clock import compile_seconds, working_time
-from streamsvm.delayed.models import TooManyClasses
+from streamsvm.online.adapters import TooManyClasses
 from streamsvm.run.errors import RunError
 from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import RefitSummary

@@ -21,8 +21,9 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.protocol import Arrivals, ModelRows, Predictions
+from streamsvm.delayed.protocol import Arrivals
 from streamsvm.delayed.store import Store
+from streamsvm.online.adapters import ModelRows, Predictions
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
@@ -33,7 +34,7 @@ SLOT_BYTES = slots.SLOT_BYTES
 class Echo:
     """A model whose predictions encode what it learned, how often, and with what."""
 
-    memory_size, stores_proba = 2, False
+    model, memory_size, stores_proba = None, 2, False
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -70,7 +71,7 @@ class Blind(Echo):
 class Unsure(Echo):
     """A model with probabilities of two classes, which are stored."""
 
-    stores_proba, single, classes = True, None, ("c0", "c1")
+    stores_proba, classes = True, ("c0", "c1")
 
     def run(self, asked: ModelRows) -> Predictions:
         answer = super().run(asked)

@@ -20,9 +20,9 @@ from streamsvm.decide.decisions import Decisions
 from streamsvm.delayed import segments, slots
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.models import OwnModel
-from streamsvm.delayed.protocol import Arrivals, Predictions
+from streamsvm.delayed.protocol import Arrivals
 from streamsvm.delayed.store import Store
+from streamsvm.online.adapters import BatchAdapter, Predictions
 from streamsvm.refit import Growing
 from tests.learners import assert_same_knowledge
 
@@ -43,7 +43,7 @@ def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
 
 def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
     """Return predictions and scores with labels `DELAY` late, in batches of `cut`."""
-    n, join = len(X), Join(Store(), OwnModel(model))
+    n, join = len(X), Join(Store(), BatchAdapter(model))
     answers: list[Predictions] = []
     for start in range(0, n + DELAY, cut):
         now = np.arange(start, min(start + cut, n))
@@ -129,7 +129,7 @@ def test_single_events_and_labels_equal_steps(
     if decides := options.pop("decides", ""):
         costs = None if decides == "sets" else Costs(class_weight="balanced", abstain=0.4)
         made = [Decisions(sets=ConformalSets(0.8, costs is None), costs=copy.deepcopy(costs)) for _ in range(2)]
-    models = [OwnModel(make(), proba=True) for _ in range(2)]
+    models = [BatchAdapter(make(), proba=True) for _ in range(2)]
 
     def begin() -> list[Join]:
         pairs = zip(models, made, strict=True)
@@ -151,7 +151,7 @@ def test_single_events_and_labels_equal_steps(
                 LateLabels([], [], [], NONE),
             )
             if joins[0].predict_one(x, key, time):
-                single = joins[0].model.single
+                single = joins[0].single
                 assert single is not None
                 one, n_alone = Predictions(np.array(single.code), np.array(single.score), single.proba), n_alone + 1
                 one.decided = joins[0].decided

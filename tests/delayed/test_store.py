@@ -14,10 +14,10 @@ from streamsvm import CPMClassifier
 from streamsvm.delayed import segments
 from streamsvm.delayed import store as stores
 from streamsvm.delayed.join import Join
-from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.store import Store
 from streamsvm.delayed.stored_features import PaddedKeys
 from streamsvm.models.archive import write_archive
+from streamsvm.online.adapters import BatchAdapter
 from tests.delayed.test_join import SLOT_BYTES, Echo, run
 from tests.errors import raises
 
@@ -195,7 +195,7 @@ def test_single_events_take_no_memory_when_they_are_forgotten(monkeypatch: pytes
     monkeypatch.setattr(segments, "SEGMENT", 16)
     monkeypatch.setattr(stores, "SPARE", 4)
     store = Store(wait_ms=50)
-    join = Join(store, OwnModel(CPMClassifier(), proba=True))
+    join = Join(store, BatchAdapter(CPMClassifier(), proba=True))
     for i in range(1_500):
         assert join.predict_one({"x": 1.0}, str(i), i)
     assert len(store.segments.all) <= 2 + 101 // 16

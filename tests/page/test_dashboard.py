@@ -22,7 +22,7 @@ from river.tree import HoeffdingTreeClassifier
 from connectors import Source, open_source
 from connectors.events import Batch, Origins
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.delayed.protocol import Predictions
+from streamsvm.online.adapters import Predictions
 from streamsvm.refit import Every
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.loop import Report

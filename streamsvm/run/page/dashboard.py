@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from streamsvm.delayed.protocol import Predictions
 from streamsvm.names import feature, shown
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import Insight, notices_of
 from streamsvm.run.measures import COLUMNS as MEASURED

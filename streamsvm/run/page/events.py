@@ -13,8 +13,8 @@ from typing import Any
 from connectors.events import Batch
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
-from streamsvm.delayed.protocol import Predictions
 from streamsvm.names import feature, shown
+from streamsvm.online.adapters import Predictions
 from streamsvm.run.formatting import plain
 from streamsvm.run.learners import Learner, reasons_for
 

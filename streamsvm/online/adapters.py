@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from connectors.events import Batch, Rejected, rows_of, without_missing
-from streamsvm.delayed.protocol import ModelRows, Predictions
-from streamsvm.delayed.single import SingleRow
-from streamsvm.features.rows import BadRows
+from connectors.events import Batch, Origins, Rejected, rows_of, without_missing
+from streamsvm.decide.decisions import Decided
+from streamsvm.features.rows import BadRows, Floats, Ints
 from streamsvm.features.values import unusable_rows
 from streamsvm.labels import as_label, new_label_notice
 
@@ -24,11 +24,78 @@ Shares: TypeAlias = "dict[Any, float] | None"
 """Probabilities by label, or None if unknown."""
 
 
+_NO_BATCH = Batch([], [], Origins({}, {}), {})
+
+
 class TooManyClasses(ValueError):
     """A model of two classes met a third label."""
 
 
-class OwnModel:
+@dataclass(slots=True)
+class ModelRows:
+    """Rows to predict or learn, in order.
+
+    Parameters
+    ----------
+    features
+        The rows.
+    labels
+        Class to learn each row as, None for rows that are only predicted.
+    predicted
+        Whether each row is predicted.
+    times
+        Event times, in milliseconds.
+    memories, memory_rows
+        Arguments of `run_batch` of the learners.
+    """
+
+    features: Any
+    labels: Sequence[Any]
+    predicted: NDArray[np.bool_]
+    times: Ints
+    memories: Ints
+    memory_rows: Ints
+
+
+@dataclass(slots=True)
+class Predictions:
+    """Predictions of a model.
+
+    Parameters
+    ----------
+    codes, scores
+        Class numbers (-1 for none) and their probabilities.
+    probas
+        Probabilities of all classes if requested; NaN where unknown.
+    slots
+        Slots of pending events, -1 for events that are not stored; empty if unknown.
+    decided
+        Prediction sets, decisions and alarms, if requested.
+    batch
+        The events without rejected ones; empty if unknown.
+    """
+
+    codes: Ints
+    scores: Floats
+    probas: Floats | None = None
+    slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    decided: Decided = field(default_factory=Decided)
+    batch: Batch = field(default_factory=lambda: _NO_BATCH)
+
+    def part(self, batch: Batch, which: list[int] | slice) -> Predictions:
+        """Return the predictions for the events that are left in a batch."""
+        return replace(
+            self,
+            codes=self.codes[which],
+            scores=self.scores[which],
+            probas=None if self.probas is None else self.probas[which],
+            slots=self.slots[which] if len(self.slots) else self.slots,
+            decided=self.decided.part(which),
+            batch=batch,
+        )
+
+
+class BatchAdapter:
     """Adapter of a classifier of this package, which takes many rows in one call."""
 
     keeps_objects = False
@@ -37,7 +104,6 @@ class OwnModel:
         self.model = model
         self.stores_proba = proba
         """Whether probabilities of all classes are computed, and stored with events."""
-        self.single = SingleRow(model) if hasattr(model, "load_event") and not model.is_composed else None
         self.refused: list[str] = []
         """Why labels were refused since `take_refused` was called last."""
 
@@ -113,7 +179,7 @@ class OwnModel:
         return Predictions(codes, scores, proba[0] if self.stores_proba else None)
 
 
-class RowModel:
+class EventAdapter:
     """Adapter of any other River classifier, one event at a time.
 
     The prediction is the result of `predict_one`. The score is its probability, NaN if unknown.
@@ -131,7 +197,7 @@ class RowModel:
     Attributes
     ----------
     code, score
-        The prediction of the last single event and its probability, in lists of one; see `SingleRow`.
+        The prediction of the last single event and its probability, in lists of one, as in a `SingleRow`.
     shares_by_label
         Probabilities of the last prediction that had any.
     """
@@ -141,7 +207,7 @@ class RowModel:
     def __init__(self, model: Any, *, with_proba: bool = False, tolerant: bool = False) -> None:
         self.model, self.with_proba, self._tolerant = model, with_proba, tolerant
         self.classes: list[Any] = []
-        self.single, self.code, self.score = self, [-1], [math.nan]
+        self.code, self.score = [-1], [math.nan]
         self.shares_by_label: dict[Any, float] = {}
         self.codes: dict[Hashable, int] = {}
         self._takes_likeliest = takes_likeliest(model)
