@@ -191,7 +191,10 @@ def _format_of(path: str, options: Options, writes: bool) -> Connector:
         what = f"is {FOREIGN_SUFFIXES[suffix]}; a text file with this suffix needs format=csv"
         raise ConnectorError(f"{printable(path)}: {what}", "foreign", option="format")
     if not default and not options.has("format"):
-        what = f"the suffix {suffix!r} is not a known format; set format= to one of {', '.join(known)}"
+        if not (writes or is_remote(path) or os.path.exists(path)):
+            raise ConnectorError(f"{printable(path)}: no such file", "missing")
+        named = f"the suffix {suffix!r} is not a known format" if suffix else "the name has no suffix of a format"
+        what = f"{named}; set format= to one of {', '.join(known)}"
         raise ConnectorError(f"{printable(path)}: {what}", "suffix", option="format")
     return formats[options.one_of("format", known) or default]
 

@@ -31,6 +31,8 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
     ("name", "content", "options", "advice"),
     [
         ("a.csv", "a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
+        ("a.csv", "x,State\n1,a\n", {"label": "state"}, "`label` (did you mean 'State'?); the columns are 'x', 'State'"),
+        ("a.csv", "x,y\n1,a\n", {"label": "y", "delimiter": ";"}, "only column contains this name: check delimiter="),
         ("a.csv", "By me\na,b\n1,2\n", {"label": "b"}, "line 2 names them: set skip_rows=1"),
         (
             "a.csv",
@@ -130,6 +132,10 @@ def without_pyarrow(path: str) -> None:
         (lambda: open_source("synthetic:nowhere.toml"), "no such file"),
         (lambda: open_source("synthetic:sine-late"), "its labels are late"),
         (lambda: open_source("synthetic:waveform?drift=3"), "waveform has only one concept"),
+        (lambda: open_source("kafka"), "kafka: no such file"),
+        (lambda: open_source("/dev/null"), "/dev/null: the name has no suffix of a format; set format= to one of arff"),
+        (lambda: open_source("sqlite:///no.db?table=t"), "sqlite:///no.db: no such file: no.db"),
+        (lambda: open_sink("no/o.csv"), "no/o.csv: cannot be written: no such directory: no"),
         (lambda: open_source("null:"), "null:: events cannot be read from this URL"),
         (
             lambda: open_source("a.csv", types="x:number,x:time"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,8 +79,8 @@ class Roles:
         roles += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
         for role, name in roles:
             if role in checked and name is not None and name not in known:
-                hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
-                what = f"no column {name!r} for `{role}`; the columns are {listed(known, _SHOWN)}{hint}"
+                near, advice = _hints(name, known)
+                what = f"no column {name!r} for `{role}`{near}; the columns are {listed(known, _SHOWN)}{advice}"
                 raise ConnectorError(f"{source}: {what}", "no column", option=role, column=name)
 
     def features(self, columns: Iterable[str]) -> list[str]:
@@ -105,6 +106,16 @@ class Roles:
     def unused(self) -> list[str]:
         """Columns that are ignored or hidden."""
         return self.ignore + self.hidden
+
+
+def _hints(name: str, known: Sequence[str]) -> tuple[str, str]:
+    """Return the known name that is probably meant, and advice on the cause."""
+    folded = {each.casefold(): each for each in reversed(known)}
+    near = difflib.get_close_matches(name.casefold(), folded, 1, cutoff=0.75)
+    meant = f" (did you mean {folded[near[0]]!r}?)" if near else ""
+    if len(known) == 1 and name in known[0]:
+        return meant, "; the only column contains this name: check delimiter="
+    return meant, "; a name with commas goes in double quotes" if any("," in each for each in known) else ""
 
 
 def check_times(source: str, unit: str | None, form: str | Mapping[str, str] | None) -> None:

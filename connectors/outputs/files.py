@@ -252,7 +252,10 @@ def convert_errors(name: str) -> Iterator[None]:
     except BrokenPipeError:
         raise  # the reader of the pipe, such as `head`, has exited
     except OSError as error:
-        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}", "write") from error
+        folder = os.path.dirname(name)
+        absent = isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder)
+        what = f"no such directory: {folder}" if absent else error.strerror or error
+        raise ConnectorError(f"{name}: cannot be written: {what}", "write") from error
 
 
 def _open_standard_output() -> io.FileIO:

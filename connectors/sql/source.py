@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import time
 from abc import abstractmethod
@@ -81,13 +82,16 @@ def sqlite_uri(url: str, mode: str) -> str:
 
     Examples
     --------
-    >>> sqlite_uri("sqlite:///a%20b.db", "ro"), sqlite_uri("sqlite:////tmp/a.db", "rwc")
-    ('file:a%20b.db?mode=ro', 'file:/tmp/a.db?mode=rwc')
+    >>> sqlite_uri("sqlite:///a%20b.db", "rwc"), sqlite_uri("sqlite:////tmp/a.db", "rwc")
+    ('file:a%20b.db?mode=rwc', 'file:/tmp/a.db?mode=rwc')
     """
     rest = url.partition("://")[2]
     if not rest.startswith("/") or rest == "/":
         raise ConnectorError(f"{url}: use sqlite:///FILE, or sqlite:////FILE for an absolute path", "value")
-    return f"file:{quote(unquote(rest[1:]))}?mode={mode}"
+    path = unquote(rest[1:])
+    if mode == "ro" and not os.path.exists(path):
+        raise ConnectorError(f"{url}: no such file: {path}", "missing")
+    return f"file:{quote(path)}?mode={mode}"
 
 
 class SqlSource(RowSource):

@@ -97,6 +97,8 @@ class Checkpoint:
         try:
             make_directory(self.directory)
             self._lock = lock(self.directory / "lock")
+        except FileExistsError as error:
+            raise SetupError(f"cannot use {self.directory} for checkpoints: it is not a directory") from error
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
         if self._lock is None:
@@ -291,7 +293,7 @@ def held(option: str, path: str) -> Iterator[None]:
         If another run holds the lock.
     """
     place = Path(path).resolve()
-    beside = place.with_name(f".{place.name}.lock")
+    beside = place.parent / f".{place.name}.lock"
     file = None
     with contextlib.suppress(OSError):
         file = lock(beside)

@@ -168,8 +168,10 @@ def check_writable(option: str, path: str) -> None:
         if not os.access(folder, os.W_OK):
             what = f"{option} {path}: cannot be replaced, because the directory is not writable: {folder}"
             raise SetupError(what, "replace", option=option)
-    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise SetupError(f"{option} {path}: cannot be written", "write", option=option)
+    if os.path.isdir(path):
+        raise SetupError(f"{option} {path}: is a directory: name a file", "write", option=option)
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise SetupError(f"{option} {path}: cannot be written: Permission denied", "write", option=option)
 
 
 def _check_partitions(config: RunConfig) -> None:

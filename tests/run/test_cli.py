@@ -213,6 +213,9 @@ REFUSED = [
     ),
     (["--types", "x:number,x:category"], [], "--types: column 'x' has both 'number' and 'category'"),
     (["--set", "time-format=x:%d,x:%m"], [], "--set time-format: column 'x' has both '%d' and '%m'"),
+    (["--save", "/"], [], "--save /: is a directory: name a file"),
+    (["--out", "/"], [], "/: "),
+    (["--checkpoint", "in.csv"], [], "cannot use in.csv for checkpoints: it is not a directory"),
     (["--save", "/dev/null"], [], "--save /dev/null: is not a regular file"),
     (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
 ]
