@@ -31,7 +31,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
     ("name", "content", "options", "advice"),
     [
         ("a.csv", "a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
-        ("a.csv", "x,State\n1,a\n", {"label": "state"}, "`label` (did you mean 'State'?); the columns are 'x', 'State'"),
+        ("a.csv", "x,State\n1,a\n", {"label": "state"}, "`label` (did you mean 'State'?); the columns"),
         ("a.csv", "x,y\n1,a\n", {"label": "y", "delimiter": ";"}, "only column contains this name: check delimiter="),
         ("a.csv", "By me\na,b\n1,2\n", {"label": "b"}, "line 2 names them: set skip_rows=1"),
         (
