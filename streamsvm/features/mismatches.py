@@ -6,12 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from connectors.columns.cells import listed, shown
+from connectors.columns.time_texts import time_names
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices
 from streamsvm.features.string_features import StringFeatures
@@ -167,6 +168,18 @@ class Mismatches:
         columns = self._columns
         return name in columns.numbers or name in columns.strings or name in self._texts.left_out
 
+    def names_of_table(self, table: Mapping[Any, Any]) -> list[Any]:
+        """Return the names of columns with values, or all if none of these is known.
+
+        Learned datetimes are replaced by the names of their features.
+        """
+        names = [name for given in names_with_values(table) for name in self._features_of(given)]
+        return names if any(map(self.knows, names)) else list(table)
+
+    def _features_of(self, name: Any) -> Sequence[Any]:
+        parts = time_names(str(name))
+        return [name] if self.knows(name) or not all(map(self.knows, parts)) else parts
+
     def compare(self, given: Sequence[Any], *, open_ended: bool = False, **how: bool) -> None:
         """Compare the names of rows with the learned ones and log the result."""
         columns = self._columns
@@ -186,9 +199,11 @@ class Mismatches:
         if isinstance(X, SparseRows):
             self.compare(np.unique(X.indices).tolist(), complete=False)
         elif isinstance(X, Mapping):
-            self.compare(names_with_values(X), table=True)
+            self.compare(self.names_of_table(X), table=True)
         else:
             counts = Counter(name for x in X for name, value in x.items() if value is not None)
+            if not any(map(self.knows, counts)):
+                counts = Counter(chain.from_iterable(X))
             # Rows that mostly have the same names count as a table, unless all frequent names are known.
             is_dense = 2 * counts.total() >= len(X) * len(counts)
             usual = [name for name, n in counts.items() if self.knows(name) or 2 * n >= len(X)]

@@ -23,7 +23,6 @@ from streamsvm.features.tables import (
     frame_of,
     is_numeric,
     is_sparse,
-    names_with_values,
     plain_numbers,
     plain_table,
     side_by_side,
@@ -259,7 +258,7 @@ class FeatureSpace(KnownFeatures):
         given = list(columns)
         if complete and given != mismatches.accepted and len(next(iter(columns.values()), ())):
             with self._bad_rows_first(self._encode_columns, columns):
-                mismatches.compare(names_with_values(columns), table=True)
+                mismatches.compare(mismatches.names_of_table(columns), table=True)
                 if self.names:
                     mismatches.accepted = given
         rows = self._encode_columns(columns, learn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 import logging
 import math
@@ -101,6 +102,30 @@ def test_columns_that_are_only_missing_or_only_new_are_an_information(caplog):
     model.learn_many(FRAME.assign(e=math.nan), Y)  # a feature without values is not learned
     model.predict_many(FRAME.assign(e=math.nan))
     model.predict_many(FRAME[list("dcba")])
+    assert caplog.records == []
+
+
+def test_learned_columns_without_values_are_no_mismatch(tmp_path, caplog):
+    """Columns may end in the middle of a file, from where a saved learner continues."""
+    model = CPMClassifier()
+    model.learn_many(FRAME.assign(c=None, d=None), Y)
+    model.save(tmp_path / "model.svm")
+    for rows in (FRAME.assign(a=None, b=None), [{"a": None, "b": None, "c": 1.0, "d": 2.0}] * 60):
+        model = streamsvm.load(tmp_path / "model.svm")
+        model.check_names(rows if isinstance(rows, list) else dict(rows.items()))
+        assert len(model.predict_many(rows)) == 60
+        model.learn_many(rows, Y)
+        assert model.columns == list("abcd")
+    assert caplog.records == []
+
+
+def test_objects_of_dates_are_no_mismatch(tmp_path, caplog):
+    days = pd.DataFrame({"day": [datetime.date(2026, 1, 1 + i % 28) for i in range(60)]})
+    model = CPMClassifier()
+    model.learn_many(days, Y)
+    model.save(tmp_path / "model.svm")
+    caplog.clear()
+    assert len(streamsvm.load(tmp_path / "model.svm").predict_many(days)) == 60
     assert caplog.records == []
 
 
