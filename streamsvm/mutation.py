@@ -150,7 +150,7 @@ def check_mutable(model: Any, name: str) -> None:
         kind = type(model).__name__
         raise ParameterError(
             name,
-            f"of a {kind} cannot change after it has learned ({', '.join(sorted(changing)) or 'nothing'} can): "
+            f"of a {kind} cannot change ({', '.join(sorted(changing)) or 'nothing'} can): "
             "use `clone` with the new value for a new model",
         )
 

@@ -160,6 +160,7 @@ def without_pyarrow(path: str) -> None:
         ),
         (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
         (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
+        (lambda: CPMClassifier().learn_many([[1.0]], ["a"]), "rows are lists, which do not name their features: pass"),
         (lambda: check_number("n", 11, 1, 10, whole=True), "`n` must be an integer of at least 1 and at most 10, got"),
         (lambda: check_number("l2", "0.1", 0.0), "`l2` must be a number of at least 0, got '0.1'"),
         (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
@@ -167,7 +168,7 @@ def without_pyarrow(path: str) -> None:
         (lambda: CPMClassifier(class_weight=np.ones(2)), "`class_weight` must be a dict of weights, 'balanced' or"),
         (
             lambda: CPMClassifier().mutate({"n_faces": 2}),
-            "`n_faces` of a CPMClassifier cannot change after it has learned (horizon, l2, max_classes can)",
+            "`n_faces` of a CPMClassifier cannot change (horizon, l2, max_classes can)",
         ),
         (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
         (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),

@@ -133,6 +133,8 @@ class FeatureSpace(KnownFeatures):
         if isinstance(X, dict):
             return self._encode_table(X, learn, complete)
         if isinstance(X, list | tuple):
+            if X and isinstance(X[0], list | tuple):
+                raise TypeError("rows are lists, which do not name their features: pass numpy.array(X), or dicts")
             return self._encode_events(X, learn)
         frame = frame_of(X)
         if not frame.columns:  # a table without columns would not have a number of rows
