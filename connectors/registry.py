@@ -217,7 +217,7 @@ def is_place(path: str) -> bool:
     return not (is_pipe(path) or by_scheme(path) or "://" in path)
 
 
-def name_of(data: Any) -> str:
+def type_name(data: Any) -> str:
     """Return the name of a data frame or Arrow data in messages: its type."""
     return f"arrow:{type(data).__name__}"
 
@@ -254,7 +254,7 @@ def open_source(url: Any, *, exclude: Sequence[str] = (), **options: Any) -> Sou
     [{'x': 1.5, 'colour': 'red'}, {'colour': 'blue'}] [0, 1] 'x' is not a number: 'oops'
     """
     if not (isinstance(url, str) or are_paths(url)):
-        table: Source = opener("arrow.source:ArrowSource")(url, Options(name_of(url), options))
+        table: Source = opener("arrow.source:ArrowSource")(url, Options(type_name(url), options))
         return table
     paths, query = split_urls([url] if isinstance(url, str) else list(map(os.fspath, url)))
     path = ", ".join(paths) if len(paths) < 3 else f"{paths[0]}, ..., {paths[-1]}"

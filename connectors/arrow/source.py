@@ -69,7 +69,7 @@ class ArrowRows(RowSource):
 
     def _batches(self) -> Iterator[Batch]:
         if self._row == 0:
-            self._look_at_first()
+            self._inspect_first_rows()
         while (part := self._held.pop(0) if self._held else self._pulled()) is not None:
             self._check_schema(part.schema)
             for start in range(0, len(part), self._batch_size):
@@ -79,14 +79,14 @@ class ArrowRows(RowSource):
     def _check_schema(self, schema: Any) -> None:
         """Refuse a batch whose columns differ in name or kind from the first batch."""
 
-    def _look_at_first(self) -> None:
+    def _inspect_first_rows(self) -> None:
         """Decide by the first rows which texts are numbers, wherever batches end."""
         wanted = self._most_first if self._columns.is_open else 1
         while sum(map(len, self._held)) < wanted and (part := self._pulled()) is not None:
             self._held.append(part)
         if alike := [part for part in self._held if part.schema.equals(self._held[0].schema)]:
             rows = self._pa.Table.from_batches(alike).slice(0, SAMPLE).unify_dictionaries().combine_chunks()
-            self._columns.look_at(self._columns.flat(self._batches_of(rows)[0]))
+            self._columns.infer_types(self._columns.flat(self._batches_of(rows)[0]))
 
     def _batches_of(self, table: Any) -> list[Any]:
         found: list[Any] = table.to_batches() or [self._empty(table.schema)]

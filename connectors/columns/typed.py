@@ -103,7 +103,7 @@ class TypedColumns(TextColumns):
         """
         return None
 
-    def look_at(self, columns: Mapping[str, Any]) -> None:
+    def infer_types(self, columns: Mapping[str, Any]) -> None:
         """Infer from the first rows which text columns are numbers; warn of counters."""
         if not self.is_settled:
             self.decide(self.source, {name: self.cells(name, columns[name], {}) for name in self._features}, False)

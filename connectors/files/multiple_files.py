@@ -55,7 +55,7 @@ class PartitionColumns(TextColumns):
             "types": {name: types[name] for name in types if name not in keys} or None,
         }
 
-    def look_at(self, values: Iterable[Mapping[str, str]]) -> None:
+    def infer_types(self, values: Iterable[Mapping[str, str]]) -> None:
         """Infer types from the folders of all files."""
         found = list(values)
         self.decide(self._source, {key: [one[key] for one in found] for key in self.keys}, True)
@@ -171,7 +171,7 @@ class MultipleFilesSource(PrefetchSource):
             for file in files:
                 self._check_keys(file, keys)
             self._partitions = PartitionColumns(self.name, keys, self._options)
-            self._partitions.look_at(file.keys for file in files)
+            self._partitions.infer_types(file.keys for file in files)
 
     def _check_keys(self, file: ListedFile, keys: Sequence[str]) -> None:
         if self._hive and set(file.keys) != set(keys):
@@ -227,7 +227,7 @@ class MultipleFilesSource(PrefetchSource):
                 yield Batch([], [], Origins({}, {}), self._at)
             else:
                 began = time.monotonic()
-                self._files.look()
+                self._files.find_new()
                 self._plan(self._files.left)
                 ended = time.monotonic()
                 due = ended + max(LOOK_S, _LOOK_PAUSES * (ended - began))

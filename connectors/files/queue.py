@@ -98,7 +98,7 @@ class FileQueue:
             if "://" not in file.path and not os.access(file.path, os.R_OK):
                 raise ConnectorError(f"{file.name}: cannot be read: permission denied", "denied")
 
-    def look(self) -> None:
+    def find_new(self) -> None:
         """Look for new files."""
         files = self._listed()
         for file in files:

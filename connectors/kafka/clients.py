@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.errors import ConnectorError, OptionError, UnreachableError
-from connectors.kafka.failures import is_transient, kinds
+from connectors.kafka.failures import error_names, is_transient
 from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
 
@@ -191,7 +191,7 @@ def describe(error: BaseException) -> str:
     shown = f"{kind}: {text}" if text and text != "None" else kind
     if kind == "UnsupportedCodec":
         return f"{shown}; the libraries of all codecs come with pip install 'streamsvm[kafka]'"
-    if "InvalidTimestampError" in kinds(error):
+    if "InvalidTimestampError" in error_names(error):
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         return f"{shown}; check the clock of this machine: its time is {now} UTC"
     return f"{shown} (the user lacks the right, an ACL, to {_RIGHTS[kind]})" if kind in _RIGHTS else shown

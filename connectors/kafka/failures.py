@@ -38,7 +38,7 @@ _CLOSING = ("Transport closed for writes", "Failed to find active controller")  
 logger = logging.getLogger("connectors.kafka")
 
 
-def kinds(error: BaseException) -> set[str]:
+def error_names(error: BaseException) -> set[str]:
     """Return the names of an error and of the errors that its message mentions."""
     return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
 
@@ -60,7 +60,7 @@ def is_recoverable(error: BaseException) -> bool:
 def _all_are(error: BaseException, some: set[str]) -> bool:
     from kafka import errors
 
-    classes = {kind for name in kinds(error) if (kind := getattr(errors, name, None)) is not None}
+    classes = {kind for name in error_names(error) if (kind := getattr(errors, name, None)) is not None}
     classes = classes - {errors.KafkaError} or classes  # it wraps others
     return bool(classes) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in classes)
 
@@ -107,10 +107,10 @@ class RetryTimeout:
             logger.warning("%s: a %s is available again; continuing", name, self._what)
             self._since = None
 
-    def ask(self, call: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:
-        """Retry a call until it succeeds; `look` runs before each try and may raise."""
+    def retry(self, call: Callable[[], T], check: Callable[[], None] = lambda: None) -> T:
+        """Retry a call until it succeeds; `check` runs before each try and may raise."""
         while True:
-            look()
+            check()
             try:
                 return call()
             except UnreachableError as error:

@@ -61,7 +61,7 @@ class Offsets:
 
         return TopicPartition(self._topic, partition)
 
-    def ask(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
+    def query(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
         """Query `beginning_offsets` or `end_offsets`."""
         with convert_errors(self.name, "the offsets of its partitions cannot be read"):
             found = getattr(self._consumer, which)(list(map(self.tp, partitions)), timeout_ms=seconds * 1000)
@@ -69,7 +69,7 @@ class Offsets:
 
     def add(self, partitions: Sequence[int], *, from_end: bool = False) -> None:
         """Add partitions, from their beginning or end."""
-        begin, end = self.ask("beginning_offsets", partitions), self.ask("end_offsets", partitions)
+        begin, end = self.query("beginning_offsets", partitions), self.query("end_offsets", partitions)
         self.begin |= begin
         self.end |= end
         self.next |= end if from_end else begin
@@ -93,8 +93,8 @@ class Offsets:
 
     def skip_removed(self, error: ConnectorError) -> None:
         """Move to existing offsets if the client reported that an offset does not exist."""
-        self.begin, end = self.ask("beginning_offsets", sorted(self.next)), self.ask("end_offsets", sorted(self.next))
-        before = dict(self.next)
+        before, partitions = dict(self.next), sorted(self.next)
+        self.begin, end = self.query("beginning_offsets", partitions), self.query("end_offsets", partitions)
         self._check(before, end)
         if self.next == before:
             raise error
@@ -136,7 +136,7 @@ class Offsets:
         if time.monotonic() - self._stable_at > _STALLED_S:
             self._stable_at = time.monotonic()
             with contextlib.suppress(ConnectorError):
-                self._stable = self.ask("end_offsets", sorted(self.next), 1)
+                self._stable = self.query("end_offsets", sorted(self.next), 1)
         return self._stable.get(partition, float("inf"))
 
     def reached(self, partition: int) -> int:

@@ -211,7 +211,7 @@ class TransactionalProducer:
             with convert_errors(brokers.name, f"transactions as {identity} cannot be started", is_recoverable):
                 self._producer.init_transactions()
         except BaseException:
-            self.leave()
+            self.abandon()
             raise
 
     def begin(self) -> None:
@@ -252,7 +252,7 @@ class TransactionalProducer:
         """Abort the transaction in the background."""
         return BackgroundCall(self._producer.abort_transaction, "abort")
 
-    def leave(self) -> BackgroundCall:
+    def abandon(self) -> BackgroundCall:
         """Close the producer in the background and discard its records.
 
         `KafkaProducer.close` first sends the records. If it cannot, for example because the topic was deleted,

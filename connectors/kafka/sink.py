@@ -176,7 +176,7 @@ class KafkaSink(Sink):
         beside, about = settings.beside, None if settings.distinct else source
         if isinstance(beside, KafkaSink) and beside._transactions.brokers.servers == listed:
             self._check_same(beside)
-            self._transactions = beside._transactions.join()
+            self._transactions = beside._transactions.register()
             brokers, about = replace(self._transactions.brokers, name=self.name), None
         else:
             self._transactions = self._begin(listed, about, settings)
@@ -222,7 +222,7 @@ class KafkaSink(Sink):
         A mark requires that source and sink are in one cluster.
         """
         with contextlib.closing(brokers.admin()) as client:
-            found, cluster = self._transactions.starting.ask(lambda: brokers.find_topic(client, self.topic))
+            found, cluster = self._transactions.starting.retry(lambda: brokers.find_topic(client, self.topic))
             limit = largest_record(client, self.topic)
             self._is_compacted = "compact" in topic_setting(client, self.topic, "cleanup.policy")
         if found is None:

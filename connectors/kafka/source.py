@@ -84,7 +84,7 @@ class KafkaSource(Source):
         self._timeout = RetryTimeout(float("inf") if own.timeout_s is None else own.timeout_s)
         self._registry_timeout = RetryTimeout(self._timeout.seconds, _REGISTRY)
         if own.values.registry is not None:
-            RetryTimeout(CONNECT_S if own.timeout_s is None else own.timeout_s, _REGISTRY).ask(
+            RetryTimeout(CONNECT_S if own.timeout_s is None else own.timeout_s, _REGISTRY).retry(
                 own.values.registry.check
             )
         found = self._find_topic()
@@ -96,7 +96,7 @@ class KafkaSource(Source):
         self._reader = Reader(self._offsets, self._consumer, own, self._timeout)
         try:
             if found is not None:
-                self._starting.ask(lambda: self._offsets.add(found.partitions, from_end=own.from_end))
+                self._starting.retry(lambda: self._offsets.add(found.partitions, from_end=own.from_end))
             self._starting.reset(self.name)
         except BaseException:
             self.close()
@@ -108,7 +108,7 @@ class KafkaSource(Source):
     def _find_topic(self) -> Topic | None:
         """Describe the topic; return None if the source waits for it to be created."""
         with contextlib.closing(self._brokers.admin()) as client:
-            found, self.cluster = self._starting.ask(lambda: self._brokers.find_topic(client, self.topic))
+            found, self.cluster = self._starting.retry(lambda: self._brokers.find_topic(client, self.topic))
             if found is None and not self._options.wait_for_topic:
                 with convert_errors(self.name, "topics cannot be listed"):
                     topics = sorted(name for name in client.list_topics() if not name.startswith("__"))
@@ -257,7 +257,7 @@ class KafkaSource(Source):
             self._add_partitions()
         if offsets.next and now - self._asked >= ASK_S:
             self._asked = now
-            offsets.end_now = offsets.ask("end_offsets", self.partitions, LIVE_ANSWER_S)
+            offsets.end_now = offsets.query("end_offsets", self.partitions, LIVE_ANSWER_S)
             self._timeout.reset(self.name)  # brokers respond, without events
 
     def _add_partitions(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Position
 from connectors.kafka.clients import Brokers, describe, logger
-from connectors.kafka.failures import START_S, RetryTimeout, is_recoverable, is_transient, kinds
+from connectors.kafka.failures import START_S, RetryTimeout, error_names, is_recoverable, is_transient
 from connectors.kafka.mark import Mark
 from connectors.kafka.producer import (
     BackgroundCall,
@@ -80,14 +80,14 @@ class Transactions:
         self._timeout = RetryTimeout(float("inf") if timeout_s is None else timeout_s)
         self._repairs = 0  # since the last transaction that succeeded
 
-    def join(self) -> Transactions:
+    def register(self) -> Transactions:
         """Register another sink."""
         self._users += 1
         return self
 
     def mark_at_start(self) -> dict[int, int]:
         """Read the offsets of the mark before the run."""
-        return self.starting.ask(self.mark.read_at_start, self._check_deadline)
+        return self.starting.retry(self.mark.read_at_start, self._check_deadline)
 
     def rewind(self, position: Position) -> None:
         """Resume from a checkpoint."""
@@ -107,7 +107,7 @@ class Transactions:
             self.mark.begin(self.mark_at_start)
 
     def _open_producer(self) -> None:
-        self.starting.ask(self._start, self._check_deadline)
+        self.starting.retry(self._start, self._check_deadline)
         self.starting.reset(self.name)
 
     def _start(self) -> None:
@@ -220,9 +220,9 @@ class Transactions:
 
         If it was not, its records are taken back.
         """
-        if kinds(error) & _FENCED and self._is_replaced():
+        if error_names(error) & _FENCED and self._is_replaced():
             raise _fenced(self, error)
-        too_large = bool(kinds(error) & _TOO_LARGE)
+        too_large = bool(error_names(error) & _TOO_LARGE)
         if not too_large and not is_recoverable(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}", "write") from error
         if is_transient(error):
@@ -237,7 +237,7 @@ class Transactions:
         self._check_deadline()
         if self._deadline == float("inf"):
             self._check_topics()
-        mark = self._timeout.ask(functools.partial(self._begin_anew, error), self._check_deadline)
+        mark = self._timeout.retry(functools.partial(self._begin_anew, error), self._check_deadline)
         if self.mark.is_reached(mark):
             return True
         if self.mark.is_beyond(mark):
@@ -260,7 +260,7 @@ class Transactions:
             half_s = float(self.brokers.client.get("transaction_timeout_ms", 60_000)) / 2000
             return _clock() - self._began <= half_s
         deadline = time.monotonic() + _TAKEOVER_S
-        while not self._timeout.ask(self.mark.is_foreign, self._check_deadline):
+        while not self._timeout.retry(self.mark.is_foreign, self._check_deadline):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(LOOK_S)
@@ -283,7 +283,7 @@ class Transactions:
         if self.mark.is_foreign():
             raise _fenced(self, error)
         if self._producer is not None:
-            self._producer.leave()
+            self._producer.abandon()
         self._producer = None
         self._start()
         if self.mark.is_foreign():  # it was being written
@@ -323,7 +323,7 @@ class Transactions:
         ending = self._commit or (producer.abort() if self._sent else None)
         if ending is not None:
             ending.wait(max(0.0, min(5.0, self._deadline - time.monotonic())))
-        producer.leave().wait(1.0)
+        producer.abandon().wait(1.0)
 
 
 def _fenced(transactions: Transactions, error: Exception) -> ConnectorError:

@@ -235,7 +235,7 @@ class Decoder:
 
     def _shown(self, value: Any) -> Any:
         """Return a value as text, shortened if it is too long, or None."""
-        return None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._most else value)
+        return None if value is None else text_or_base64(value[:_SHOWN_BYTES] if len(value) > self._most else value)
 
     def _rejection_reason(self, record: Any) -> str:
         """Return the reason for rejecting a record before it is decoded, else ""."""
@@ -251,7 +251,7 @@ class Decoder:
         return f"a value of {len(value):,} bytes, longer than {limit} (only its beginning is kept here)"
 
 
-def text_of(value: bytes) -> str:
+def text_or_base64(value: bytes) -> str:
     """Decode bytes as UTF-8, or encode them as base64 with the prefix ``base64:``."""
     try:
         return value.decode()

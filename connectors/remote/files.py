@@ -264,7 +264,7 @@ class StorePath:
         self.name, self._url = printable(url), url
         self.system, self.path = attempt(self.name, lambda: _filesystem(url))
 
-    def ask(self, request: Callable[[], T]) -> T:
+    def retry(self, request: Callable[[], T]) -> T:
         """Return the result of a request, which is repeated after transient errors.
 
         Raises
@@ -273,18 +273,18 @@ class StorePath:
             If it fails.
         """
 
-        def asked() -> T:
+        def requested() -> T:
             try:
                 self.system.invalidate_cache()
                 return request()
             except Exception as error:
                 raise _failure(self._url, error) from error
 
-        return attempt(self.name, asked)
+        return attempt(self.name, requested)
 
     def exists(self) -> bool:
         """Return whether it exists."""
-        return bool(self.ask(lambda: self.system.exists(self.path)))
+        return bool(self.retry(lambda: self.system.exists(self.path)))
 
 
 def _failure(url: str, error: Exception) -> Exception:
@@ -310,7 +310,7 @@ def list_files(url: str) -> list[tuple[str, int, float]]:
     """
     place = StorePath(url)
     find, path = place.system.find if url.endswith("/") else place.system.glob, place.path
-    listed: dict[str, Any] = place.ask(lambda: dict(find(path, detail=True)))
+    listed: dict[str, Any] = place.retry(lambda: dict(find(path, detail=True)))
     found = {path: about for path, about in listed.items() if about["type"] == "file"}
     start = url.rstrip("/").removesuffix(path.rstrip("/"))  # scheme, host and credentials
     return [(start + path, int(about["size"]), _modified(about)) for path, about in found.items()]
@@ -336,7 +336,7 @@ class StoreFile(RemoteFile):
 
     def _look(self) -> tuple[int, str]:
         """Return size and version."""
-        about = self._place.ask(lambda: self._place.system.info(self._place.path))
+        about = self._place.retry(lambda: self._place.system.info(self._place.path))
         if about["type"] == "directory":
             what = "is a directory: end the URL in / to read its files"
             raise ConnectorError(f"{self.name}: {what}", "directory")
@@ -346,7 +346,8 @@ class StoreFile(RemoteFile):
         return size, version if key in _UNIQUE else f"{size} bytes, {version}"
 
     def _fetch(self, start: int, n: int) -> bytes:
-        data = bytes(self._place.ask(lambda: self._place.system.cat_file(self._place.path, start=start, end=start + n)))
+        place = self._place
+        data = bytes(place.retry(lambda: place.system.cat_file(place.path, start=start, end=start + n)))
         self._check(self._look()[1])
         if len(data) != n:
             raise TransientError(f"the answer has {len(data)} bytes instead of {n}")

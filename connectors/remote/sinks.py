@@ -79,7 +79,7 @@ class RemoteTextSink(TextSink):
                 super().flush()
         if self._touched:
             try:
-                self._place.ask(lambda: self._place.system.put_file(self._local, self._place.path))
+                self._place.retry(lambda: self._place.system.put_file(self._local, self._place.path))
             except ConnectorError as error:
                 self._remove.detach()
                 error.args = (f"{error}; the results are in {self._local}",)
@@ -101,7 +101,7 @@ class RemoteParquetSink(ParquetSink):
                 return list(self._place.system.ls(self._place.path, detail=False))
             return []
 
-        names = map(os.path.basename, self._place.ask(listed))
+        names = map(os.path.basename, self._place.retry(listed))
         return [f"{self.name}/{name}" for name in names if name.startswith("part-") and ".parquet" in name]
 
     def _part(self, number: int) -> str:
@@ -111,14 +111,14 @@ class RemoteParquetSink(ParquetSink):
         return f"{self._place.path.rstrip('/')}/{os.path.basename(part)}"
 
     def _opened(self, path: str) -> Any:
-        return io.BytesIO(self._place.ask(lambda: self._place.system.cat_file(self._path(path))))
+        return io.BytesIO(self._place.retry(lambda: self._place.system.cat_file(self._path(path))))
 
     def _write_table(self, table: Any, path: str) -> None:
         self._pa.parquet.write_table(table, file := io.BytesIO())
-        self._place.ask(lambda: self._place.system.pipe_file(self._path(path), file.getvalue()))
+        self._place.retry(lambda: self._place.system.pipe_file(self._path(path), file.getvalue()))
 
     def _remove(self, path: str) -> None:
-        self._place.ask(lambda: self._place.system.rm_file(self._path(path)))
+        self._place.retry(lambda: self._place.system.rm_file(self._path(path)))
 
     def _sync(self) -> None:
         """Do nothing: a written part is durable."""

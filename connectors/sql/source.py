@@ -182,7 +182,7 @@ class SqlSource(RowSource):
         self._check_cursor(page)
         if not self._is_decided:
             first = {name: column[:SAMPLE] for name, column in page.columns.items()}
-            self._columns.look_at(first)
+            self._columns.infer_types(first)
             self._is_decided = True
         for start in range(0, page.n, self._batch_size):
             end = min(page.n, start + self._batch_size)

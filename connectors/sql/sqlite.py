@@ -40,9 +40,9 @@ class SqliteColumns(TypedColumns):
                 remedy = "name it in ignore=" if name in self._features else "choose a column of texts or numbers"
                 raise ConnectorError(f"{self.source}: column {name!r} has binary values; {remedy}", "type", column=name)
 
-    def look_at(self, columns: Mapping[str, Any]) -> None:
+    def infer_types(self, columns: Mapping[str, Any]) -> None:
         self._is_deciding = True
-        super().look_at(columns)
+        super().infer_types(columns)
         self._is_deciding = False
 
     def cells(self, name: str, column: Any, bad: Bad) -> Any:

@@ -83,7 +83,7 @@ def parse(arguments: list[str]) -> Any:
             parser.error(f"options follow the command: {parser.prog} {command} {unknown[0].partition('=')[0]} ...")
         parser.prog += f" {command}"
         parser.error(_unrecognized(unknown, options))
-    kinds = options.kinds()
+    kinds = options.field_types()
     given |= {name: ",".join(value) for name, value in given.items() if kinds.get(name) == "Kinds"}
     for name in (name for name in given if kinds.get(name) == "Names"):
         given[name] = [each for value in given[name] for each in split_names(value)]
@@ -138,7 +138,7 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
     """Add the options that a class declares, and its settings for the help."""
     title, description, sections = _described(base)
     helps = _parameters(sections) | _parameters(_described(options)[2])
-    kinds, commons = options.kinds(), {each.name for each in fields(options) if each.metadata.get("common")}
+    kinds, commons = options.field_types(), {each.name for each in fields(options) if each.metadata.get("common")}
     group = parser.add_argument_group(title, (description or None) if everything else None)
     settings = parser.add_argument_group(f"{title}: --set NAME=VALUE")
     for name in names:

@@ -50,12 +50,12 @@ _REQUIRED = {
 def main(config: PerKeyCommand, _started: float) -> int:
     """Run the worker until stopped, and return the exit code."""
     check(config)
-    from streamsvm.run.prometheus import Exporter, text_of
+    from streamsvm.run.prometheus import Exporter, exposition_text
 
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
         if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
-            exporter = Exporter(config.metrics_port, lambda: text_of(_figures(started)))
+            exporter = Exporter(config.metrics_port, lambda: exposition_text(_figures(started)))
             stack.enter_context(contextlib.closing(exporter))
         worker = _worker(config, _keyed(config))
         started.append(worker)

@@ -305,7 +305,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         _refuse(kwargs)
         with self._lock:
             join, text = self._join or self._started_join(), key_text(x if key is None else key)
-            if not join.learn_one(y, text, NOW if time is None else milliseconds(time)):
+            if not join.label_one(y, text, NOW if time is None else milliseconds(time)):
                 moment = self._moment(time, join)
                 label = LateLabels([y], [text], moment, _AT_ONCE)
                 join.step(Arrivals([], [], _NO_TIMES, _NO_ORIGINS[:0]), label, [text])

@@ -84,7 +84,7 @@ class Join:
             "event_bytes": 8 * (self._size + _NOTES * model.stores_proba),
             "class_bytes": 8 * model.stores_proba,
         }
-        store.expect(**bytes_of, learns_timeouts=learn and on_timeout is not None)
+        store.configure(**bytes_of, learns_timeouts=learn and on_timeout is not None)
 
     def use_sets(self, sets: ConformalSets) -> None:
         """Predict these sets from now on."""
@@ -150,7 +150,7 @@ class Join:
             self._of_sets = Decided(single.members)
         return self._layout
 
-    def learn_one(self, label: Any, key: str, time: int) -> bool:
+    def label_one(self, label: Any, key: str, time: int) -> bool:
         """Process a single label; return False and change nothing if it needs `step`.
 
         Parameters

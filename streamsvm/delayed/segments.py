@@ -79,7 +79,7 @@ class Segments:
         """Return the words of the open segment, to append those of the next slot."""
         if slot - self.all[-1].first >= SEGMENT:
             self.all.append(Segment(slot))
-            self.settle(len(self.all) - 2)
+            self.compact(len(self.all) - 2)
         data: bytearray = self.all[-1].data
         return data
 
@@ -113,9 +113,9 @@ class Segments:
         """Free words of segment i."""
         self.all[i].n_free += n_words
         if i < len(self.all) - 1:  # the open segment is compacted when it closes
-            self.settle(i)
+            self.compact(i)
 
-    def settle(self, i: int, share: float = _FREED) -> None:
+    def compact(self, i: int, share: float = _FREED) -> None:
         """Compact a segment with too many freed words; move a closed one to the folder."""
         segment = self.all[i]
         if segment.n_free > share * len(segment.data) / 8:
@@ -130,7 +130,7 @@ class Segments:
         """Count the freed words of a segment, and move a closed one to disk."""
         segment, records = self.all[i], self.table.of(self.all[i].first, self.end(i))
         segment.n_free = len(segment.data) // 8 - int(records["n_words"][self.holds(records["status"])].sum())
-        self.settle(i)
+        self.compact(i)
 
     def holds(self, status: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return whether slots of these statuses have stored words."""
@@ -144,4 +144,4 @@ class Segments:
             del self.all[0]
         if self.n_bytes > most_bytes:
             for i in range(len(self.all)):
-                self.settle(i, _FREED / 4)
+                self.compact(i, _FREED / 4)

@@ -37,7 +37,7 @@ class SlotTable:
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
         self._found = np.zeros(7, np.int64)
         self._bind()
-        self.fit(FIRST_SLOTS, 0)
+        self.make_room(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
         own = {"table": self._table, "journal": self._journal, "found": self._found}
@@ -83,7 +83,7 @@ class SlotTable:
         """The journal of the last call."""
         return self._journal[: self.n_entries[()]]
 
-    def fit(self, n: int, begin: int) -> None:
+    def make_room(self, n: int, begin: int) -> None:
         """Make room for n more events or labels; slots before `begin` may be removed."""
         state, room = self.state, len(self.records)
         held, unused = int(state.next - state.base), begin - int(state.base)
@@ -133,4 +133,4 @@ class SlotTable:
         state.base, self.records = begin, np.zeros(max(n, FIRST_SLOTS), RECORD)
         self.records[:n], self._table = records, np.zeros(1, np.int64)
         self._bind()
-        self.fit(1, begin)
+        self.make_room(1, begin)

@@ -100,7 +100,7 @@ class Store(SlotContents):
         state.most, state.most_bytes, state.slot_bytes, state.relearns = most, most_bytes, SLOT_BYTES, relearns
         state.wait = kernels.NEVER if wait_ms is None else wait_ms
 
-    def expect(self, *, event_bytes: int, class_bytes: int, learns_timeouts: bool) -> None:
+    def configure(self, *, event_bytes: int, class_bytes: int, learns_timeouts: bool) -> None:
         """Prepare for a model.
 
         Parameters
@@ -277,7 +277,7 @@ class Store(SlotContents):
         state = self.table.state
         if self.folder is None and not state.next and len(first := sizes[sizes > 0]):
             self._check_room(int(first[0]))
-        self.table.fit(n, self._begin)
+        self.table.make_room(n, self._begin)
 
     @property
     def _begin(self) -> int:
@@ -300,7 +300,7 @@ class Store(SlotContents):
             raise TypeError("rows that are objects cannot be saved")
         self.trim()
         self._spare = 0
-        self.segments.settle(len(self.segments.all) - 1, 0.0)
+        self.segments.compact(len(self.segments.all) - 1, 0.0)
         if not folder.is_dir():
             make_directory(folder)
         for i, segment in enumerate(self.segments.all[:-1]):

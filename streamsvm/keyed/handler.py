@@ -49,7 +49,7 @@ def read_event(value: bytes | None) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if type(event) is not dict:
-        raise ValueError(f"not a JSON object: {shown(text_of(value))}")
+        raise ValueError(f"not a JSON object: {shown(escaped(value))}")
     return event
 
 
@@ -93,7 +93,7 @@ def source_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
     return int(_header(headers, RECORD_TIME) or timestamp)
 
 
-def text_of(value: bytes | None) -> str | None:
+def escaped(value: bytes | None) -> str | None:
     """Decode bytes as UTF-8, with escapes for invalid ones."""
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
@@ -150,7 +150,7 @@ class Stream:
             return key
         name = key_bytes(self.field, own)
         if name != key:
-            raise ValueError(f"its key in Kafka is {shown(text_of(key))}, its {self.field!r} is {shown(text_of(name))}")
+            raise ValueError(f"its key in Kafka is {shown(escaped(key))}, its {self.field!r} is {shown(escaped(name))}")
         return name
 
     def key_of(self, value: bytes) -> bytes:
@@ -292,7 +292,7 @@ class Handler:
             logger.warning("%s: partition %d, offset %d: rejected: %s", topic, *place, reason)
         if (to := self._stream.rejected) is not None:
             record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason}
-            letter, largest = orjson.dumps(record | {"raw": text_of(value)}), self._largest[to]
+            letter, largest = orjson.dumps(record | {"raw": escaped(value)}), self._largest[to]
             key = None if len(key or b"") > largest // 2 else key
             if len(letter) > (most := largest - len(key or b"")):
                 letter = without_value(f"kafka topic {to}", letter, most)

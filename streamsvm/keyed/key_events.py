@@ -151,7 +151,7 @@ class Key:
     def _together(self, x: dict[Any, Any], shares: Sequence[float]) -> dict[Any, float]:
         """Return combined probabilities of the prior model and the key's own model."""
         learner, of_prior = self.model.learner, {} if self._keyed.prior is None else self._keyed.prior.proba(x)
-        return self.vote.together(of_prior, learner.classes_[: len(shares)], shares, learner.n_events_learned)
+        return self.vote.combine(of_prior, learner.classes_[: len(shares)], shares, learner.n_events_learned)
 
     def _learn(self, x: dict[Any, Any], label: Any, late: bool = False) -> None:
         """Learn the event that was predicted last, or an event with a late label."""

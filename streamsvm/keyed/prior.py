@@ -51,11 +51,11 @@ class PriorVote:
     Examples
     --------
     >>> vote = PriorVote()
-    >>> shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
+    >>> shares = vote.combine({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
     >>> round(shares["a"], 3)
     0.9
     >>> for _ in range(200):
-    ...     shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
+    ...     shares = vote.combine({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
     ...     vote.learn("b")
     >>> max(shares, key=shares.get), vote.own > vote.prior
     ('b', True)
@@ -73,7 +73,7 @@ class PriorVote:
         self._shares: list[float] = []
         self._n_own, self._own_step = 0, STEP
 
-    def together(
+    def combine(
         self, of_prior: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
     ) -> dict[Any, float]:
         """Return the combined probabilities.

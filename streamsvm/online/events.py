@@ -31,7 +31,7 @@ class EventLearner(LearnerMemory):
     _event_proba: ClassVar[Any]
 
     @locked
-    def _look_at_first(self, rows: EncodedRows) -> None:
+    def _inspect_first_rows(self, rows: EncodedRows) -> None:
         """Warn about suspicious features in the first rows of the stream."""
         if self._first is None or not len(rows):
             return
@@ -40,11 +40,11 @@ class EventLearner(LearnerMemory):
         if self._first.is_full:
             self._first = None
 
-    def _look_at_event(self, columns: Ints, values: Floats) -> None:
+    def _inspect_event(self, columns: Ints, values: Floats) -> None:
         """Warn about suspicious features with a single event."""
         first = self._first  # another thread may end the checks
         if first is not None and not first.add_event(columns, values):
-            self._look_at_first(EncodedRows.of_event(columns, values))
+            self._inspect_first_rows(EncodedRows.of_event(columns, values))
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
         """Learn one event.
@@ -79,7 +79,7 @@ class EventLearner(LearnerMemory):
             else:
                 if self._event(rows.address, packed, code, 1.0) == 0:
                     if self._first is not None:
-                        self._look_at_event(np.arange(plain_length), np.frombuffer(packed))
+                        self._inspect_event(np.arange(plain_length), np.frombuffer(packed))
                     return
         self._learn(x, y, w)
 
@@ -92,7 +92,7 @@ class EventLearner(LearnerMemory):
         space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
-            self._look_at_event(*entries)
+            self._inspect_event(*entries)
             n_classes = len(self.labels.codes)
             code = self._code(y)
             self.labels.check_count(n_classes, [y], self.n_events_learned)
@@ -312,7 +312,7 @@ class EventLearner(LearnerMemory):
         self._make_room(1)
         columns, values = (self._own_space() if learn else self._space).encode_event(x, learn=learn)
         if learn:
-            self._look_at_event(columns, values)
+            self._inspect_event(columns, values)
             self._grow()
         return self._write_listed(columns, values)
 
@@ -338,7 +338,7 @@ class EventLearner(LearnerMemory):
         """
         if self._first is not None:
             n = self._space.plain_length
-            self._look_at_event(np.arange(n), self._row[:n].copy())
+            self._inspect_event(np.arange(n), self._row[:n].copy())
         return self._learn_packed(code)
 
     def _learn_packed(self, code: int) -> Floats | None:

@@ -64,7 +64,7 @@ class RowLearner(EventLearner):
         if whole and len(codes) > 1 and self._rows.seen == 0:
             self.labels.check_order(codes[learn])
         if whole:
-            self._look_at_first(rows)
+            self._inspect_first_rows(rows)
         self._grow()
         self._make_room(len(rows))
         return Encoded(rows, codes, weights)

@@ -211,7 +211,7 @@ class RefitClassifier(RefitRows):
         With the trigger `OnDemand(gather)`, it starts after `gather` events. If the trigger is not `Every`, `Growing`
         or `OnDemand`, the refit starts at the next multiple of 64 labelled events.
         """
-        self._refits.ask()
+        self._refits.request()
 
     # One event --------------------------------------------------------------------------------------------------------
 

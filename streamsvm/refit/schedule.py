@@ -134,10 +134,10 @@ class Refits(Stateful):
         n = self._due - self.seen
         return n if self.vote.is_empty else min(n, MOST_ROWS)
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request a refit, see `RefitClassifier.refit_now`."""
         self.take_singles()
-        self._trigger.ask()
+        self._trigger.request()
         self._look_ahead()
 
     def take(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:

@@ -105,12 +105,12 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Parse a duration such as "90s", "30m", "12h" or "1d".
 
     Examples
     --------
-    >>> seconds_of("1.5h")
+    >>> parse_duration("1.5h")
     5400.0
     """
     found = _DURATION.fullmatch(text)
@@ -139,7 +139,7 @@ _TRIGGER_KINDS: dict[str, tuple[Any, ...]] = {
 }
 _WINDOW_KINDS: dict[str, tuple[Any, ...]] = {
     "latest": (Latest, int),
-    "since": (Since, seconds_of, int),
+    "since": (Since, parse_duration, int),
     "adaptive": (Adaptive, int),
 }
 _DEFAULTS = {"drift": ["HDDMA"], "alarm": ["500"]}
@@ -175,7 +175,7 @@ def trigger_of(text: str) -> Trigger:
         for part in text.split("+"):
             name = part.strip()
             is_time = _DURATION.fullmatch(name) is not None
-            triggers.append(EveryTime(seconds_of(name)) if is_time else _parsed(name, "every", _TRIGGER_KINDS))
+            triggers.append(EveryTime(parse_duration(name)) if is_time else _parsed(name, "every", _TRIGGER_KINDS))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text!r} is not a trigger ({error}); use {_TRIGGERS}") from error
     return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)

@@ -143,7 +143,7 @@ class OnDemand(Trigger):
     Examples
     --------
     >>> running = OnDemand(gather=3).begin()
-    >>> running.ask()
+    >>> running.request()
     >>> running.see(np.zeros(5), np.zeros(5))
     Seen(n=3, event=<TriggerEvent.REFIT: 'refit'>)
     """
@@ -293,7 +293,7 @@ class TriggerState:
         """
         return self._due(np.empty(0)) + 1
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Fire at the next event, or after the `gather` events of `OnDemand`.
 
         A drift alarm at the next event postpones the refit by one event.

@@ -20,7 +20,7 @@ _FOLLOWS = 10_000  # labelled events within which a drop of accuracy follows an 
 _WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "odd_share": 1.0, "accuracy": 1.0}
 
 
-def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def change_text(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return the figure that changed most, before and after.
 
     Parameters
@@ -30,21 +30,21 @@ def moved(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
 
     Examples
     --------
-    >>> moved("distribution", {"mean": 20.0, "p05": 16.0, "p95": 24.0}, {"mean": 35.12345, "p05": 31.0, "p95": 39.0})
+    >>> change_text("distribution", {"mean": 20.0, "p05": 16.0, "p95": 24.0}, {"mean": 35.12345, "p05": 31, "p95": 39})
     'mean 20 to 35.12'
-    >>> moved("distribution", {"mean": 0.0, "p05": -1.6, "p95": 1.6}, {"mean": 0.1, "p05": -3.2, "p95": 3.3})
+    >>> change_text("distribution", {"mean": 0.0, "p05": -1.6, "p95": 1.6}, {"mean": 0.1, "p05": -3.2, "p95": 3.3})
     'p95 1.6 to 3.3'
-    >>> moved("distribution", {"values": {"web": 0.7, "app": 0.3}}, {"values": {"web": 0.2, "app": 0.5}})
+    >>> change_text("distribution", {"values": {"web": 0.7, "app": 0.3}}, {"values": {"web": 0.2, "app": 0.5}})
     'share of web 70.0 % to 20.0 %'
-    >>> moved("type", {"missing": 0.0}, {"other_type": 0.31, "missing": 0.0, "examples": ["n/a"]})
+    >>> change_text("type", {"missing": 0.0}, {"other_type": 0.31, "missing": 0.0, "examples": ["n/a"]})
     'share of another type 0.0 % to 31.0 %, such as n/a'
-    >>> moved("distribution", {"mean": 1767226.0}, {"mean": 1767321.0})
+    >>> change_text("distribution", {"mean": 1767226.0}, {"mean": 1767321.0})
     'mean 1767226 to 1767321'
-    >>> moved("missing", {"missing": 0.0}, {"missing": 0.31})
+    >>> change_text("missing", {"missing": 0.0}, {"missing": 0.31})
     'share missing 0.0 % to 31.0 %'
     """
     if kind == "range":
-        return f"{moved('', before, after)}, {_percent(after.get('out_of_range'))} outside the range"
+        return f"{change_text('', before, after)}, {_percent(after.get('out_of_range'))} outside the range"
     if kind in _SHARES:
         name = _SHARES[kind]
         some = ", ".join(shown(str(value)) for value in after.get("examples", ()))
@@ -81,7 +81,7 @@ def _figures(*values: Any) -> list[str]:
     return found
 
 
-def line(alarm: Mapping[str, Any]) -> str:
+def alarm_line(alarm: Mapping[str, Any]) -> str:
     """Return an alarm in words, without the time.
 
     Parameters
@@ -89,7 +89,7 @@ def line(alarm: Mapping[str, Any]) -> str:
     alarm
         An alarm of `RunMonitor.alarms`.
     """
-    what = moved(alarm["kind"], alarm["before"], alarm["after"])
+    what = change_text(alarm["kind"], alarm["before"], alarm["after"])
     relevance = "" if alarm["relevance"] is None else f", relevance {alarm['relevance']:.0%}"
     return what if alarm["column"] is None else f"{shown(alarm['column'])}: {what} ({alarm['kind']}{relevance})"
 

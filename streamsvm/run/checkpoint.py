@@ -96,7 +96,7 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         try:
             make_directory(self.directory)
-            self._lock = lock(self.directory / "lock")
+            self._lock = locked_file(self.directory / "lock")
         except FileExistsError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: it is not a directory") from error
         except OSError as error:
@@ -259,7 +259,7 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)
 
 
-def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
+def locked_file(path: str | os.PathLike[str]) -> IO[bytes] | None:
     """Lock and return a file, created if absent; return None if it is locked.
 
     Closing the file unlocks it.
@@ -281,7 +281,7 @@ def lock(path: str | os.PathLike[str]) -> IO[bytes] | None:
 
 
 @contextlib.contextmanager
-def held(option: str, path: str) -> Iterator[None]:
+def result_lock(option: str, path: str) -> Iterator[None]:
     """Prevent other runs from writing a file or directory of results.
 
     The lock is a separate file, because results may be created later or moved into place. If it cannot be created, for
@@ -296,7 +296,7 @@ def held(option: str, path: str) -> Iterator[None]:
     beside = place.parent / f".{place.name}.lock"
     file = None
     with contextlib.suppress(OSError):
-        file = lock(beside)
+        file = locked_file(beside)
         if file is None:
             raise SetupError(f"another run writes {option} {path}: wait for its end, or use another name")
     try:

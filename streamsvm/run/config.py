@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from connectors.addresses import split_urls
-from connectors.registry import Connector, are_paths, by_scheme, is_place, name_of
+from connectors.registry import Connector, are_paths, by_scheme, is_place, type_name
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
-from streamsvm.run.converters import converted, label_of, params_of, read_token
+from streamsvm.run.converters import converted, params_of, parse_label, read_token
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.options import (
     LATE_OPTIONS,
@@ -87,7 +87,7 @@ class Url(str):
             return cls(list(map(os.fspath, stream)))
         if isinstance(stream, str | os.PathLike):
             return stream if isinstance(stream, cls) else cls(os.fspath(stream))
-        url = cls(name_of(stream))
+        url = cls(type_name(stream))
         url.table = stream
         return url
 
@@ -209,7 +209,7 @@ class RunConfig(
     def timeout_class(self) -> Any:
         """Class of `timeout_label`, parsed as a label; None without one."""
         given = self.timeout_label
-        return None if given in (None, "drop") else label_of(given) if isinstance(given, str) else given
+        return None if given in (None, "drop") else parse_label(given) if isinstance(given, str) else given
 
     @property
     def decides(self) -> bool:
@@ -273,7 +273,7 @@ def check_given_once(config: type[RunConfig], where: str, one: Mapping[str, Any]
     one, other
         Values by field.
     """
-    kinds = config.kinds()
+    kinds = config.field_types()
     for name in one.keys() & other.keys():
         option = option_of(name)
         values = [converted(option, kinds[name], value) for value in (one[name], other[name])]
@@ -282,7 +282,7 @@ def check_given_once(config: type[RunConfig], where: str, one: Mapping[str, Any]
             raise SetupError(what, "twice", option=option)
 
 
-RunConfig.takes = frozenset(RunConfig.kinds()) - {"learn"}
+RunConfig.takes = frozenset(RunConfig.field_types()) - {"learn"}
 
 
 def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def read_toml(path: str, config: type[RunConfig]) -> dict[str, Any]:
 
 def _by_label(value: Any) -> Any:
     """Parse the keys of a table as labels."""
-    return {label_of(key): _by_label(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return {parse_label(key): _by_label(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, str]:
@@ -321,7 +321,7 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
     config
         Class with the fields.
     """
-    kinds, found = config.kinds(), dict[str, str]()
+    kinds, found = config.field_types(), dict[str, str]()
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:

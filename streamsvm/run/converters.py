@@ -196,7 +196,7 @@ def _flag(value: Any) -> bool:
     return value in (True, "true")
 
 
-def label_of(text: str) -> Any:
+def parse_label(text: str) -> Any:
     """Parse a label as streams do."""
     from connectors.columns.cells import label_of  # imports numpy
 
@@ -210,7 +210,7 @@ def _costs(text: str) -> dict[Any, dict[Any, float]]:
         true, colon, decided = pair.partition(":")
         if not colon:
             raise ValueError(f"{pair} in {text} does not name the decision: use TRUE:DECIDED=COST")
-        table.setdefault(label_of(true), {})[label_of(decided)] = cost
+        table.setdefault(parse_label(true), {})[parse_label(decided)] = cost
     return table
 
 
@@ -218,7 +218,7 @@ def _weights(text: str) -> dict[Any, float] | str:
     """Parse the weights of classes, or "balanced"."""
     if text == "balanced":
         return text
-    return {label_of(name): weight for name, weight in _pairs(text, "LABEL=WEIGHT").items()}
+    return {parse_label(name): weight for name, weight in _pairs(text, "LABEL=WEIGHT").items()}
 
 
 def _alarm(given: Any) -> Alarm:
@@ -234,7 +234,7 @@ def _alarm(given: Any) -> Alarm:
     text = str(given)
     if not isinstance(given, Mapping):
         name, _, value = text.rpartition("=")
-        given = {label_of(name): value} if name else {}
+        given = {parse_label(name): value} if name else {}
     if len(given) != 1:
         raise ValueError(f"{text}: use LABEL=SHARE, such as fraud=0.01")
     ((label, value),) = given.items()

@@ -45,17 +45,17 @@ def meant(label: Any, *classes: Iterable[Any]) -> Any:
     every = meanings(label)
     if len(every) == 1:
         return label
-    known = set(chain(*classes))
-    types = set(map(type, known))
-    return next(chain((m for m in every if m in known), (m for m in every if type(m) in types), [label]))
+    json_number = set(chain(*classes))
+    types = set(map(type, json_number))
+    return next(chain((m for m in every if m in json_number), (m for m in every if type(m) in types), [label]))
 
 
-def known(value: float) -> float | None:
+def json_number(value: float) -> float | None:
     """Return a number for JSON, None for NaN.
 
     Examples
     --------
-    >>> known(0.5), known(float("nan"))
+    >>> json_number(0.5), json_number(float("nan"))
     (0.5, None)
     """
     return None if value != value else value
@@ -72,7 +72,7 @@ def plain(value: Any, longest: int = 300) -> Any:
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
-        return known(float(value))  # NumPy's numbers are floats, too
+        return json_number(float(value))  # NumPy's numbers are floats, too
     if isinstance(value, Mapping):
         return {shown(name, longest): plain(one, longest) for name, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -24,7 +24,7 @@ from streamsvm.online.adapters import Predictions
 from streamsvm.run.decision_stage import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
-from streamsvm.run.formatting import known, meant
+from streamsvm.run.formatting import json_number, meant
 from streamsvm.run.outputs import FILE, request_table, with_gaps
 from streamsvm.run.stage import Judged, Step
 from streamsvm.run.stages import ModelStage
@@ -178,11 +178,11 @@ class JoinStage(ModelStage):
         waits = (slots >= 0) & (predictions.codes >= 0)
         arrived = joined.arrived
         self.lags.add(joined.lags[arrived])
-        known = arrived & (joined.codes >= 0)
+        json_number = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
-        times: NDArray[np.int64] = joined.times[known]
-        self.estimate.update(predictions.scores[waits], joined.scores[known], right[known], times)
+        times: NDArray[np.int64] = joined.times[json_number]
+        self.estimate.update(predictions.scores[waits], joined.scores[json_number], right[json_number], times)
         return times
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
@@ -208,10 +208,10 @@ class JoinStage(ModelStage):
     def summary(self, now: Estimated) -> dict[str, Any]:
         """Return all figures for JSON: counts, delays in seconds, estimated accuracy."""
         return self.totals() | {
-            "lag_s": {name: known(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
-            "estimated_accuracy": known(now.accuracy),
-            "estimated_accuracy_error": known(now.error),
-            "estimated_accuracy_lowered": known(now.lowered),
+            "lag_s": {name: json_number(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
+            "estimated_accuracy": json_number(now.accuracy),
+            "estimated_accuracy_error": json_number(now.error),
+            "estimated_accuracy_lowered": json_number(now.lowered),
             "estimated_over": now.events,
         }
 

@@ -218,7 +218,7 @@ class RunLoop:
 
     def _finish(self, after: Exception | None = None) -> None:
         """Record the state of the model, and save it if requested, also after an error."""
-        self.report.look(self.model, self.notices)
+        self.report.record_model(self.model, self.notices)
         if (path := self.config.save) is None:
             return
         try:

@@ -83,7 +83,7 @@ class RunNotices:
         order = self._metrics.order_notice if self._is_sorted else ""  # empty once an earlier label returns
         return [*self._strange.texts, *([order] if order else []), *([self._last] if self._last else [])]
 
-    def look(self, classes: Sequence[Any], fraction: float) -> None:
+    def check_labels(self, classes: Sequence[Any], fraction: float) -> None:
         """Check the labels so far, after a batch.
 
         Sorted labels are reported once, after half of a file, or at the end of another stream. The first events are no

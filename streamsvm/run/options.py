@@ -54,12 +54,12 @@ class Settings:
     """The fields that the command line and TOML may set."""
 
     def __post_init__(self) -> None:
-        for name, kind in self.kinds().items():
+        for name, kind in self.field_types().items():
             if (value := getattr(self, name)) is not None:
                 setattr(self, name, converted(option_of(name), kind, value))
 
     @classmethod
-    def kinds(cls) -> dict[str, str]:
+    def field_types(cls) -> dict[str, str]:
         """Return the type of each field, as a name in `converters.KINDS`."""
         return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls)}  # type: ignore[arg-type]
 

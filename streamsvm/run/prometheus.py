@@ -56,12 +56,12 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def text_of(metrics: Iterable[Metric]) -> bytes:
+def exposition_text(metrics: Iterable[Metric]) -> bytes:
     """Return metrics in the text format of Prometheus.
 
     Examples
     --------
-    >>> print(text_of([Metric("counter", "refits", "Refits.", {"votes": 2}, ("outcome",))]).decode(), end="")
+    >>> print(exposition_text([Metric("counter", "refits", "Refits.", {"votes": 2}, ("outcome",))]).decode(), end="")
     # HELP streamsvm_refits_total Refits.
     # TYPE streamsvm_refits_total counter
     streamsvm_refits_total{outcome="votes"} 2.0
@@ -87,7 +87,7 @@ def _number(value: float) -> str:
 
 def text_of_report(report: Report | None) -> bytes:
     """Return the metrics of a run in Prometheus text format; empty at first."""
-    return text_of([] if report is None else _of_report(report))
+    return exposition_text([] if report is None else _of_report(report))
 
 
 def _of_report(report: Report) -> Iterator[Metric]:

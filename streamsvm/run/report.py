@@ -161,7 +161,7 @@ class Report:
         self.examples += rejected[: _EXAMPLES - len(self.examples)]
         self.rejects.add(rejected)
 
-    def look(self, model: Any, notices: RunNotices) -> None:
+    def record_model(self, model: Any, notices: RunNotices) -> None:
         """Record the final state of the model.
 
         Parameters

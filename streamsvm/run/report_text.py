@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from connectors.columns import cells
 from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, listed, shown
-from streamsvm.run.alarm_texts import following_drop, line
-from streamsvm.run.formatting import known, plain, span
+from streamsvm.run.alarm_texts import alarm_line, following_drop
+from streamsvm.run.formatting import json_number, plain, span
 from streamsvm.run.history import RefitSummary
 from streamsvm.run.late_labels import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
@@ -45,12 +45,12 @@ def summary(report: Report) -> dict[str, Any]:
         "unanswered": metrics.unanswered,
         "rejected": metrics.rejected,
         "rejected_to": report.rejected,
-        "accuracy": known(metrics.accuracy),
-        "recent_accuracy": known(metrics.recent_accuracy),
+        "accuracy": json_number(metrics.accuracy),
+        "recent_accuracy": json_number(metrics.recent_accuracy),
         "window": metrics.measures.window,
-        "balanced_accuracy": known(scores.balanced_accuracy) if metrics.judged else None,
-        "kappa": known(scores.kappa) if metrics.judged else None,
-        "baselines": {name: known(metrics.baseline(name)) for name in ("no_change", "majority")},
+        "balanced_accuracy": json_number(scores.balanced_accuracy) if metrics.judged else None,
+        "kappa": json_number(scores.kappa) if metrics.judged else None,
+        "baselines": {name: json_number(metrics.baseline(name)) for name in ("no_change", "majority")},
         "probabilities": _probability_figures(metrics),
         "late": None if report.late is None else report.late.summary(report.estimated),
         "classes": [asdict(row) | {"label": encode_label(row.label)} for row in scores.classes],
@@ -277,7 +277,7 @@ def _monitor(report: Report) -> list[str]:
     lines = [f"monitored features: {found['columns']:,}; alarms: {counts or 'none'}; {now}"]
     # The most relevant first, then the latest.
     first = sorted(alarms, key=lambda alarm: (-(alarm["relevance"] or 0.0), -alarm["events"]))[:_MOST_DROPS]
-    lines += [f"  after event {one['events']:,}: {line(one)}{_followed(one, report.metrics)}" for one in first]
+    lines += [f"  after event {one['events']:,}: {alarm_line(one)}{_followed(one, report.metrics)}" for one in first]
     left_out = sum(found["counts"].values()) - found["counts"].get("accuracy", 0) - len(first)
     lines += [f"  and {left_out:,} more"] if left_out > 0 else []
     if found["dependent"]:

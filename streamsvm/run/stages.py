@@ -198,10 +198,10 @@ class ObserveStage(Stage):
 
     def end_batch(self, *, whole: bool) -> None:
         """Check the labels so far."""
-        self.run.notices.look(self.run.learner.classes, self.run.source.fraction or 0.0)
+        self.run.notices.check_labels(self.run.learner.classes, self.run.source.fraction or 0.0)
 
     def end(self) -> None:
         """Check all labels at the end of the stream."""
         if self.run.report.ended == "end of stream":
-            self.run.notices.look(self.run.learner.classes, 1.0)
+            self.run.notices.check_labels(self.run.learner.classes, 1.0)
             self.run.notices.look_at_last()

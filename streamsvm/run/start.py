@@ -17,7 +17,7 @@ from connectors.registry import is_place
 from connectors.streams import Sink, Source
 from streamsvm.models.archive import replacing
 from streamsvm.run import DEFAULT_MODEL, SHORT_NAMES
-from streamsvm.run.checkpoint import Checkpoint, held
+from streamsvm.run.checkpoint import Checkpoint, result_lock
 from streamsvm.run.checks import check_label
 from streamsvm.run.classifiers import build_classifier, with_refits
 from streamsvm.run.config import RunConfig, Url
@@ -95,7 +95,7 @@ class Run:
         with contextlib.ExitStack() as locks:
             for option, path in config.results.items():
                 if is_place(path):
-                    locks.enter_context(held(option, path))
+                    locks.enter_context(result_lock(option, path))
             try:
                 self._run(started, around or contextlib.nullcontext)
             except Exception as error:

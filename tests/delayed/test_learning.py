@@ -165,7 +165,7 @@ def test_single_events_and_labels_equal_steps(
         else:
             label = rng.choice(["same", "other"] if i < 80 else ["same", "other", "third"])
             given = Arrivals([], [], NONE, np.zeros((0, 2), np.int64)), LateLabels([label], [], [time], AT_ONCE), [key]
-            if joins[0].learn_one(label, key, time):
+            if joins[0].label_one(label, key, time):
                 n_alone += 1
             else:
                 joins[0].step(*given)

@@ -12,7 +12,7 @@ import pytest
 
 from connectors import ConnectorError, open_sink
 from streamsvm.keyed.topics import Growth
-from streamsvm.run.checkpoint import held
+from streamsvm.run.checkpoint import result_lock
 from tests.errors import raises
 from tests.faults.calls import HOWS, Failure, Trial, every_call
 from tests.faults.disk import Disk
@@ -48,9 +48,9 @@ def test_system_calls_of_the_states_of_moved_keys_that_fail(tmp_path: Path) -> N
 
 
 def test_a_lock_file_that_cannot_be_removed_stops_no_run(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch, held("--out", str(tmp_path / "out.csv")):
+    with pytest.MonkeyPatch.context() as patch, result_lock("--out", str(tmp_path / "out.csv")):
         patch.setattr("os.unlink", Mock(side_effect=PermissionError))
-    with held("--out", str(tmp_path / "out.csv")):
+    with result_lock("--out", str(tmp_path / "out.csv")):
         assert list(tmp_path.iterdir())
 
 

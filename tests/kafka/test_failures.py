@@ -91,7 +91,7 @@ def test_transient_errors_are_retried_with_occasional_warnings(caplog, monkeypat
     monkeypatch.setattr(failures, "LOOK_S", 0.0)
     patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
-        assert patience.ask(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
+        assert patience.retry(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
         patience.reset("t")
         patience.reset("t")
     said = [record.getMessage() for record in caplog.records]
@@ -103,7 +103,7 @@ def test_transient_errors_are_retried_with_occasional_warnings(caplog, monkeypat
 def test_an_error_is_raised_after_the_timeout(monkeypatch):
     monkeypatch.setattr(failures, "LOOK_S", 0.001)
     with raises(UnreachableError, named="no one there"):
-        RetryTimeout(0.01).ask(failing(10**6, UnreachableError("no one there")))
+        RetryTimeout(0.01).retry(failing(10**6, UnreachableError("no one there")))
 
 
 def test_earlier_waiting_counts_towards_the_timeout():
@@ -113,7 +113,7 @@ def test_earlier_waiting_counts_towards_the_timeout():
 
 def test_permanent_errors_are_raised_at_once():
     with raises(ConnectorError, named="no right"):
-        RetryTimeout(float("inf")).ask(failing(1, ConnectorError("no right")))
+        RetryTimeout(float("inf")).retry(failing(1, ConnectorError("no right")))
 
 
 def test_a_client_that_finds_no_broker_leaves_nothing_behind():

@@ -94,7 +94,7 @@ class Producer:
         self.cluster.n_aborted += 1
         return BackgroundCall(lambda: None, "abort")
 
-    def leave(self):
+    def abandon(self):
         self.cluster.n_left += 1
         return BackgroundCall(lambda: None, "leave")
 

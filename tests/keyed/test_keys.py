@@ -237,7 +237,7 @@ def test_a_key_unlike_the_others_follows_its_own_model_soon():
     """Moderate probabilities, as calibration for noisy labels gives them, suffice."""
     vote, predicted = PriorVote(), []
     for n in range(100):
-        together = vote.together({"high": 0.7, "low": 0.3}, ["high", "low"], [0.25, 0.75], n)
+        together = vote.combine({"high": 0.7, "low": 0.3}, ["high", "low"], [0.25, 0.75], n)
         predicted.append(max(together, key=together.__getitem__))
         vote.learn("low")
     assert predicted[0] == "high"

@@ -162,7 +162,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch):
     def look_and_ask(report, fraction):
         board(report, fraction)
         if latest := json.loads(board.feed.latest)["latest"]:
-            answers.append(pool.submit(board.ask, latest[0]["id"], 10.0))
+            answers.append(pool.submit(board.explain, latest[0]["id"], 10.0))
         time.sleep(0.01)  # until the question waits
 
     with ThreadPoolExecutor() as pool:
@@ -183,7 +183,7 @@ def answer(board: DashboardState, report: Report) -> dict[str, Any]:
     """Explain the last event of a finished run."""
     number = json.loads(board.feed.latest)["latest"][0]["id"]
     found: list[bytes] = []
-    asking = threading.Thread(target=lambda: found.append(board.ask(number, 30.0)))
+    asking = threading.Thread(target=lambda: found.append(board.explain(number, 30.0)))
     asking.start()
     while asking.is_alive():
         board(report, None)

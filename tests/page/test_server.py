@@ -37,7 +37,7 @@ class Stub:
     def series(self) -> bytes:
         return json.dumps({"columns": [0] * 20_000}).encode()
 
-    def ask(self, number: int, timeout: float) -> bytes:
+    def explain(self, number: int, timeout: float) -> bytes:
         if number == 1:
             raise Busy
         if number == 2:

@@ -75,7 +75,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path):
     assert model.state()[0]["job"] is not None
     before = set(threading.enumerate())
     view = CheckpointView(tmp_path)
-    view.look()
+    view.refresh()
     state = json.loads(view.feed.latest)
     assert state["model"] == "CPMClassifier with refits"
     assert state["refits"]["count"] == len(model.refits)
@@ -85,7 +85,7 @@ def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path):
 def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"what is this")
     view = CheckpointView(tmp_path)
-    view.look()
+    view.refresh()
     assert "cannot be read" in caplog.text
     assert view.feed.latest == b""
 
@@ -96,7 +96,7 @@ def test_a_checkpoint_of_another_version_is_named(tmp_path, caplog):
     header, arrays = read_archive(path)
     write_archive(path, header, {name: values for name, values in arrays.items() if not name.startswith("history.")})
     view = CheckpointView(tmp_path)
-    view.look()
+    view.refresh()
     assert "version that wrote it" in caplog.text
     assert view.feed.latest == b""
 
@@ -110,7 +110,7 @@ def test_addresses_that_are_none(place):
 def test_the_page_of_another_page(tmp_path):
     view = CheckpointView(tmp_path)
     run(tmp_path, CPMClassifier(), 1_000)
-    view.look()
+    view.refresh()
     view.report.ended = ""  # as in a run that continues
     view.close()  # publishes the state
     server = Server(view, "0", "the-token-of-it")
@@ -123,7 +123,7 @@ def test_the_page_of_another_page(tmp_path):
         with raises(SetupError, reason="no metrics", named=server.url):
             other.metrics()
         with pytest.raises(LookupError):
-            other.ask(1, 5.0)
+            other.explain(1, 5.0)
         server.close()
         wait_for(lambda: json.loads(other.feed.latest).get("lost"), "that it is lost")
         assert other.health().endswith("does not respond")

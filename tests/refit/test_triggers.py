@@ -50,7 +50,7 @@ def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
     for end in ends:
         while at < end:
             if at in asked:
-                running.ask()
+                running.request()
             seen = running.see(times[at:end], errors[at:end])
             at += seen.n
             if resume:
@@ -205,7 +205,7 @@ def test_when_it_is_due():
     assert running.due_in() > detectors.NEVER
     running.see(np.zeros(200), np.zeros(200))
     assert running.due_in() == 60
-    running.ask()
+    running.request()
     assert running.due_in() == 1
 
 

@@ -108,7 +108,7 @@ def test_a_saved_model_without_labels_is_monitored_too(stream, tmp_path, streams
     streamsvm("predict", stream, *options, "--reference", 1024, "--alerts", "alerts.jsonl")
     assert {alarm["column"] for alarm in json_lines(tmp_path / "alerts.jsonl")} == {"heat", "site"}
     view = CheckpointView(tmp_path / "state2")
-    view.look()
+    view.refresh()
     shown = json.loads(view.feed.latest)["features"]
     assert [(row["name"], bool(row["changed"])) for row in shown["rows"]][:2] == [("heat", True), ("site", True)]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from streamsvm.core import cache, jit
-from streamsvm.run.checkpoint import held
+from streamsvm.run.checkpoint import result_lock
 from tests.commands import Command, command, environment, wait_for
 from tests.run.conftest import write_stream
 from tests.run.test_cli import CPM
@@ -95,7 +95,7 @@ def test_results_are_written_by_one_run_at_a_time(streamsvm, refused, tmp_path):
 
 def test_a_lock_of_a_killed_run_blocks_nobody(tmp_path):
     (tmp_path / ".o.csv.lock").touch()
-    with held("--out", str(tmp_path / "o.csv")):
+    with result_lock("--out", str(tmp_path / "o.csv")):
         assert (tmp_path / ".o.csv.lock").exists()
     assert not list(tmp_path.iterdir())
 

@@ -152,7 +152,7 @@ def _hidden(problem: Problem) -> NDArray[np.bool_]:
     w = problem.best.w
     moves = np.abs(w) * problem.penalties.peaks
     is_small = moves <= min(HIDDEN * problem.eps, HIDDEN_MOST)
-    is_small &= (moves <= problem.eps) | (np.abs(w) > 2.0 * np.sign(w) * problem.limit(w))
+    is_small &= (moves <= problem.eps) | (np.abs(w) > 2.0 * np.sign(w) * problem.extrapolate(w))
     return is_small
 
 

@@ -321,7 +321,7 @@ class Problem:
             self.w, self.b = self.w + step.w, self.b + step.b
             self.z += dz
 
-    def limit(self, w: Floats) -> Floats:
+    def extrapolate(self, w: Floats) -> Floats:
         """Extrapolate coefficients to eps = 0; zero before the second stage."""
         if self.previous is None:
             return np.zeros(len(w))

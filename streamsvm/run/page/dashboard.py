@@ -160,7 +160,7 @@ class DashboardState:
     def _points(self) -> dict[str, Any]:
         return {"run": self._run, **self._series.packed(), "history": self._history}
 
-    def ask(self, number: int, timeout: float) -> bytes:
+    def explain(self, number: int, timeout: float) -> bytes:
         """Return the reasons of a prediction as JSON.
 
         Parameters

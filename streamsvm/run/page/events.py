@@ -38,7 +38,7 @@ class ShownEvent:
     prediction: Any
     score: float
 
-    def line(self) -> dict[str, Any]:
+    def table_row(self) -> dict[str, Any]:
         """Return the row for the table of the latest events."""
         known = self.label is not None
         return {
@@ -76,7 +76,7 @@ class LastEvents:
                 self._n_values += len(event.row)
         while len(self._held) > _MOST_AT_ONCE and (len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD):
             self._n_values -= len(self._held.popitem(last=False)[1].row)
-        return [event.line() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
+        return [event.table_row() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
 
     def __getitem__(self, number: int) -> ShownEvent:
         return self._held[number]
@@ -98,7 +98,7 @@ def reasons(event: ShownEvent, learner: Learner, relevance: Mapping[Any, float])
     """
     ordered = by_relevance(event.row, relevance)
     found = {
-        "event": event.line(),
+        "event": event.table_row(),
         "features": [[feature(name), event.row[name]] for name in ordered[:_MOST_SHOWN]],
         "left_out": max(0, len(ordered) - _MOST_SHOWN),
         "now": None,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.names import listed, shown
-from streamsvm.run.alarm_texts import line, moved
-from streamsvm.run.formatting import known
+from streamsvm.run.alarm_texts import alarm_line, change_text
+from streamsvm.run.formatting import json_number
 from streamsvm.run.measures import Measures
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.report import Report
@@ -45,7 +45,7 @@ def calibration(measures: Measures) -> dict[str, Any] | None:
         return None
     return {
         "events": int(recent.counts[0].sum()),
-        "loss": known(measures.recent["log_loss"]),
+        "loss": json_number(measures.recent["log_loss"]),
         "error": recent.error,
         "bins": [{"said": p, "right": right, "events": n} for p, right, n in recent.points()],
     }
@@ -90,7 +90,9 @@ def features(report: Report, relevance: Mapping[Hashable, float]) -> dict[str, A
                 "psi": state.psi if state.recent else None,
                 "reference": state.reference,
                 "recent": state.recent,
-                "text": moved((state.changed or ("values",))[0], state.reference, state.recent) if state.recent else "",
+                "text": change_text((state.changed or ("values",))[0], state.reference, state.recent)
+                if state.recent
+                else "",
             }
             for state in states[:_MOST_COLUMNS]
         ],
@@ -109,6 +111,6 @@ def annotations_of(report: Report) -> list[dict[str, Any]]:
         found.append(("refit", refit["entered"] - report.learned_before, text))
     found += [("class", n, shown(label)) for label, n in report.metrics.arrivals if n >= _NEW_AFTER]
     alarms = [] if report.monitor is None else report.monitor.alarms[-_MOST_ALARMS:]
-    found += [("feature", alarm["judged"], line(alarm)) for alarm in alarms if alarm["column"] is not None]
+    found += [("feature", alarm["judged"], alarm_line(alarm)) for alarm in alarms if alarm["column"] is not None]
     found = sorted((one for one in found if one[1] > 0), key=lambda one: one[1])
     return [{"kind": kind, "judged": judged, "text": text} for kind, judged, text in found[-_MOST_ANNOTATIONS:]]

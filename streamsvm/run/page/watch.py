@@ -67,7 +67,7 @@ def follow(view: RemoteView | CheckpointView) -> None:
     wait = 0.0
     while not view.feed.wait_closed(wait):
         began = time.perf_counter()
-        view.look()
+        view.refresh()
         wait = max(_LOOK_S, view.rest * (time.perf_counter() - began))
 
 
@@ -97,7 +97,7 @@ class CheckpointView(DashboardState):
         self._first: int | None = None
         self._seen = 0  # time of the last checkpoint, in nanoseconds
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the checkpoint if it is new."""
         path = self._checkpoint.path
         try:
@@ -155,7 +155,7 @@ class CheckpointView(DashboardState):
         report.refits = RefitSummary.of(report.learner.model)
         return report
 
-    def ask(self, number: int, timeout: float) -> bytes:
+    def explain(self, number: int, timeout: float) -> bytes:
         """Refuse, because a checkpoint contains no events."""
         raise LookupError(number)
 
@@ -196,7 +196,7 @@ class RemoteView(DashboardState):
         self.url = url.partition("#")[0]
         self._run, self._lost, self._last = "", False, b""
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Fetch the state."""
         try:
             content = self._fetch()
@@ -253,7 +253,7 @@ class RemoteView(DashboardState):
         if state and not state.get("ended"):
             self.feed.publish(packed(state | {"lost": True}))
 
-    def ask(self, number: int, timeout: float) -> bytes:
+    def explain(self, number: int, timeout: float) -> bytes:
         """Refuse, because only the process of the run has its events."""
         raise LookupError(number)
 
