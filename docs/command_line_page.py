@@ -12,8 +12,7 @@ PAGE = Path(__file__).parent / "reference" / "command-line.md"
 
 HEAD = """# Command line
 
-`python docs/command_line_page.py` generates this page from the parser. `streamsvm COMMAND --help-all` prints the same
-text.
+`streamsvm COMMAND --help-all` prints the same text. `python docs/command_line_page.py` generates this page.
 """
 
 
@@ -40,9 +39,13 @@ def section(name: str, parser: Parser) -> str:
 
 def row(action: argparse.Action) -> str:
     """One option."""
-    value = str(action.metavar or "").replace("|", "\\|")
-    names = [f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings] or [f"`{value}`"]
-    return f"| {', '.join(names)} | {_cell(action.help or '')} |"
+    names = [f"{name} {action.metavar or ''}".rstrip() for name in action.option_strings] or [str(action.metavar)]
+    return f"| {', '.join(map(_code, names))} | {_cell(action.help or '')} |"
+
+
+def _code(text: str) -> str:
+    """Code in a cell."""  # In backticks, GitHub needs a backslash before each |, which the site would show.
+    return f"`{text}`" if "|" not in text else f"<code>{text.replace('|', '&#124;')}</code>"
 
 
 def _cell(text: str) -> str:
