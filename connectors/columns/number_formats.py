@@ -196,10 +196,11 @@ def look_alike(cells: Sequence[str]) -> bool:
 def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     """Return texts that mark missing values in a numeric column, such as ``unknown``.
 
-    There are at most two such texts. Each has no digits and occurs at least five times.
+    There are at most two such texts. Each has no digits and occurs at least five times. Nine in ten of the other cells
+    must be numbers. A column of few distinct integers, such as 1, 2, 3 and A, stays categorical.
 
-    More than half of the cells must be numbers, and nine in ten of the cells other than markers. A column of few
-    distinct integers, such as 1, 2, 3 and A, stays categorical.
+    If half of the cells or more are texts, they must be one text, beside at least ten distinct numbers that are not all
+    integers: codes beside `OK` are categories.
 
     Parameters
     ----------
@@ -212,20 +213,36 @@ def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     --------
     >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
     {'unknown': 0.25}
+    >>> repeated_texts("x", [*(f"{i}.5" for i in range(15)), *45 * ["unknown"]])
+    {'unknown': 0.75}
     >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
     {}
     """
     repeated = {text: n for text, n in Counter(present).items() if n >= _LEAST_REPEATS and text != name}
     texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
-    if not 0 < len(texts) <= _MOST_MARKERS or 2 * sum(texts.values()) >= len(present):
+    are_most = 2 * sum(texts.values()) >= len(present)
+    if not 0 < len(texts) <= (1 if are_most else _MOST_MARKERS):
         return {}
     numbers = [cell for cell in present if cell not in texts]
     read = max(([*filter(each.reads, numbers)] for each in NUMBER_FORMATS), key=len)
     different = {*read}
-    are_codes = len(different) < _LEAST_NUMBERS and all(is_number(x) and number_of(x).is_integer() for x in different)
+    are_few, are_whole = len(different) < _LEAST_NUMBERS, all(map(_is_whole, different))
+    are_codes = are_few or are_whole if are_most else are_few and are_whole
     if are_codes or not nearly_all(len(read), numbers):
         return {}
     return {text: n / len(present) for text, n in texts.items()}
+
+
+def text_among_numbers(cells: Sequence[str]) -> str | None:
+    """Return the text in most cells if the others are many different numbers."""
+    text, n = Counter(cells).most_common(1)[0]
+    numbers = {cell for cell in cells if cell != text}
+    is_most = 2 * n >= len(cells) and not any(map(str.isdigit, text))
+    return text if is_most and len(numbers) >= FEWEST_DIFFERENT and all(map(is_number, numbers)) else None
+
+
+def _is_whole(cell: str) -> bool:
+    return is_number(cell) and number_of(cell).is_integer()
 
 
 class FormattedNumbers(Memo):

@@ -24,6 +24,7 @@ from connectors.columns.number_formats import (
     look_alike,
     readings,
     repeated_texts,
+    text_among_numbers,
     unit_of,
     with_unit,
 )
@@ -192,7 +193,18 @@ class NumberColumns:
         self.notices.say(notice)
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
-        """Warn of a categorical column whose texts mostly look like numbers."""
+        """Warn of a categorical column whose texts mostly look like numbers.
+
+        Also of one with a single text beside many different numbers.
+        """
+        if (marker := text_among_numbers(cells)) is not None:
+            form = (
+                "column {name!r} contains numbers and, in at least half of its first cells, the text {text}, and is "
+                "read as categories: --set missing={marker} reads numbers, in place of the usual markers (--types "
+                "{name}:category confirms it)"
+            )
+            self.notices.say(Notice.of(form, name, text=shown(marker), marker=shlex.quote(marker[:LONGEST])))
+            return
         if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
         best = self._roles.number_format or max(NUMBER_FORMATS, key=lambda each: sum(map(each.reads, cells)))
