@@ -253,7 +253,7 @@ class _Side:
 
     def _take_in(self, batch: Batch | None) -> None:
         self._batch, self._taken = batch, 0
-        self._said: set[int] = set()
+        self._reported: set[int] = set()
         times = np.asarray([] if batch is None or batch.times is None else batch.times, np.int64)
         if self._clock is not None:
             times = np.maximum(times, self._clock)
@@ -281,8 +281,8 @@ class _Side:
         end = self._taken + n
         part = batch.part(self._taken, end)
         head, self._at = (batch, self._after) if end == len(batch) else self._progress.first(batch, end)
-        part.rejected = [one for one in head.rejected if id(one) not in self._said]
-        self._said |= {id(one) for one in part.rejected}
+        part.rejected = [one for one in head.rejected if id(one) not in self._reported]
+        self._reported |= {id(one) for one in part.rejected}
         if n:
             self._clock = int(self._all_times[end - 1])
         self._taken = end

@@ -107,7 +107,7 @@ class Notices:
         """Messages so far."""
         return grouped(self._all)
 
-    def say(self, *notices: str) -> None:
+    def warn(self, *notices: str) -> None:
         """Log and store warnings, unless they were logged before.
 
         Parameters
@@ -130,7 +130,7 @@ class Notices:
             yield
         finally:
             self._gathering -= 1
-            self.say()
+            self.warn()
 
     def _log(self) -> None:
         n = Counter(notice.kind for notice in self._waiting)

@@ -195,7 +195,7 @@ class ArrowColumns(TypedColumns):
         if self._is_nested:
             paths = nested.paths(whole)
             self.names_read = list(dict.fromkeys(paths[name] for name in self.used))
-            self.numbers.notices.say(*nested.notices(whole))
+            self.numbers.notices.warn(*nested.notices(whole))
 
     @property
     def is_open(self) -> bool:

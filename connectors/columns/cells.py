@@ -162,7 +162,7 @@ class Labels(Memo):
         if label is None and text not in _PLAINLY_MISSING | self._told:
             self._told.add(text)
             if text.casefold() == _WORD and self._missing == MISSING:
-                self._notices.say(
+                self._notices.warn(
                     f"the label {text!r} is taken as missing, so that its events have no label: --set missing='?' "
                     "makes it a class (and leaves only the empty text and ? missing)"
                 )

@@ -151,14 +151,14 @@ def warn_of_numbers(
         Where warnings go.
     """
     if (notice := _counter_notice(name, values)) is not None:
-        notices.say(notice)
+        notices.warn(notice)
     for text, share in sentinels(values.tolist(), cells).items():
         form = (
             f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
             f"read as a number: --set missing={text} declares it (with other markers, if there are: it replaces "
             "the default ones)"
         )
-        notices.say(Notice.of(form, name, share=100.0 * share))
+        notices.warn(Notice.of(form, name, share=100.0 * share))
 
 
 def is_index(cells: Sequence[str]) -> bool:

@@ -124,13 +124,13 @@ class Flattening:
         with self._notices.together():
             for name in dict.fromkeys(name.rpartition(".")[0] for name in new):
                 if name in self._lists:
-                    self._notices.say(list_notice(name, self._statistics))
+                    self._notices.warn(list_notice(name, self._statistics))
             for name in [name for name, keys in self._keys.items() if len(keys) >= _MANY_KEYS] if new else ():
                 form = (
                     f"field '{{name}}' has {_MANY_KEYS:,} different keys so far, each a column: --ignore {{name}} "
                     f"drops them if they are data; events beyond {MOST_NAMES:,} nested columns are rejected"
                 )
-                self._notices.say(Notice.of(form, name))
+                self._notices.warn(Notice.of(form, name))
 
     def _keep(self, names: Sequence[str]) -> None:
         self.known |= dict.fromkeys(names)

@@ -180,7 +180,7 @@ class NumberColumns:
                 f"({number_format.options('{name}')} says so); "
                 "--types {name}:category keeps them as texts"
             )
-            self.notices.say(Notice.of(form, name, example=example))
+            self.notices.warn(Notice.of(form, name, example=example))
         return number_format
 
     def _report(self, source: str | None, name: str, what: str, example: str, remedy: str) -> None:
@@ -190,7 +190,7 @@ class NumberColumns:
         notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
         if is_declared and source is not None:
             raise ConnectorError(f"{source}: {notice}", "ambiguous", column=name)
-        self.notices.say(notice)
+        self.notices.warn(notice)
 
     def _warn_of_texts(self, name: str, cells: Cells) -> None:
         """Warn of a categorical column whose texts mostly look like numbers.
@@ -215,7 +215,7 @@ class NumberColumns:
                 "the numbers in the file, or use --types {name}:number, which rejects such texts (--types "
                 "{name}:category confirms them)"
             )
-            self.notices.say(Notice.of(form, name, example=shown(example)))
+            self.notices.warn(Notice.of(form, name, example=shown(example)))
 
     def _usual_decimal(self, columns: Mapping[str, Cells]) -> str:
         """Return the decimal separator of unambiguous numbers; empty if not unique."""
@@ -241,7 +241,7 @@ class NumberColumns:
                     "have decimal commas: --set decimal=, --set thousands=. reads thousands (--types {name}:number "
                     "confirms the point)"
                 )
-                self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
+                self.notices.warn(Notice.of(form, name, example=shown(pointed[0])))
 
     def take_markers(self, name: str, shares: Mapping[str, float]) -> None:
         """Use missing-value markers of a column, given the share of each; warn of them."""
@@ -252,7 +252,7 @@ class NumberColumns:
                 "all columns"
             )
             said = form.format(name=name, share=100 * share, text=shown(text))
-            self.notices.say(Notice(said, form + text, name))
+            self.notices.warn(Notice(said, form + text, name))
         if shares:
             self.markers[name] = list(shares)
 
@@ -281,7 +281,7 @@ class NumberColumns:
                 "column {name!r} is empty in the first rows, and is read as categories because of its first value, "
                 "{first}: --types {name}:number rejects such values"
             )
-            self.notices.say(Notice.of(form, name, first=shown(first)))
+            self.notices.warn(Notice.of(form, name, first=shown(first)))
         return kind or None
 
     def _reader(self, name: str) -> Callable[[str], float]:
@@ -302,7 +302,7 @@ class NumberColumns:
         if self.rejected[name] == _LEAST_REPEATS:
             form = f"column {{name!r}}: texts such as {{text}} are not numbers, and their events are rejected: {WAYS}"
             text = cell.strip()
-            self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
+            self.notices.warn(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
 
     def read(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
         """Parse cells in the number format of their column.

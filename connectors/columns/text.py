@@ -124,9 +124,9 @@ class TextColumns:
         form = "column {name!r} is not in the files before {source}: it is a new feature from there on{hint}"
         hints = {name: f" (is it {folded[key]!r}?)" for name in new if (key := name.casefold()) in folded}
         with self.numbers.notices.together():
-            self.numbers.notices.say(*(Notice.of(form, n, source=source, hint=hints.get(n, "")) for n in new))
+            self.numbers.notices.warn(*(Notice.of(form, n, source=source, hint=hints.get(n, "")) for n in new))
             form = "column {name!r} is not in {source}: its values are missing there, and in other files without it"
-            self.numbers.notices.say(*(Notice.of(form, name, source=source) for name in sorted(absent)))
+            self.numbers.notices.warn(*(Notice.of(form, name, source=source) for name in sorted(absent)))
         self._met.update(new)
         self._absent.update(absent)
         return other
@@ -229,14 +229,14 @@ class TextColumns:
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
                 what = "column 1 has no name and numbers the rows, like the index of pandas: it is out"
-                self.numbers.notices.say(f"{source}: {what} (--types :number keeps it)")
+                self.numbers.notices.warn(f"{source}: {what} (--types :number keeps it)")
             else:
                 others.append(i + 1)
                 continue
             self.types[name] = "ignore"
         if empty:
             left_out = ", ".join(map(str, empty))
-            self.numbers.notices.say(f"{source}: columns without name and values are dropped: {left_out}")
+            self.numbers.notices.warn(f"{source}: columns without name and values are dropped: {left_out}")
         if len(others) > 1:
             what = f"columns {', '.join(map(str, others))} have values, but no name"
             way = "name them in the header, or use --ignore '' to leave them out"
@@ -307,8 +307,8 @@ class TextColumns:
         """Reject rows that repeat the header, as in concatenated files.
 
         Such a row has a text in a numeric column, or the name of the label column as its label. A header with the same
-        names in another order causes a warning, because the rows after it are read by the first header. Only a row with
-        a text in a numeric column is one: rows of texts may be rankings of the names.
+        names in another order causes a warning, because the rows after it are read by the first header. A row without
+        a text in a numeric column is no header, because rows of texts may be rankings of the names.
         """
         if any(isinstance(column, np.ndarray) for column in cells.values()):
             return
@@ -322,7 +322,7 @@ class TextColumns:
             elif i in bad and sorted(column[i].strip() for column in cells.values()) == sorted(cells):
                 bad[i] = "the row is a header with the columns in another order"
                 what = "a header with the columns in another order is rejected, and the rows after it are read in the"
-                self.numbers.notices.say(f"{what} order of the first header: write each table to a file of its own")
+                self.numbers.notices.warn(f"{what} order of the first header: write each table to a file of its own")
 
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())
@@ -372,7 +372,7 @@ class TextColumns:
             f"--types {{name}}:number rejects their events, {WAYS}"
         )
         text = cells[turn].strip()
-        self.numbers.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
+        self.numbers.notices.warn(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
         return np.concatenate([before, self._mixed(name, cells[turn:])])

@@ -84,7 +84,7 @@ class Times:
     def __init__(self, unit: str | None = None, form: str | Mapping[str, str] | None = None) -> None:
         self.unit, self._formats = unit, form
         self.guesses: dict[str, Any] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._ways: dict[str, str] = {}
 
     def decide(self, source: str, name: str, values: Sequence[Any]) -> None:
@@ -237,9 +237,9 @@ class Times:
 
     def _log_once(self, name: str, number: float) -> None:
         """Log once how the numbers of a column are interpreted."""
-        if name in self._said:
+        if name in self._reported:
             return
-        self._said.add(name)
+        self._reported.add(name)
         guess = self.guesses[name]
         if isinstance(guess, str):
             moment = datetime.fromtimestamp(abs(number) / TIME_UNITS[guess], UTC)
@@ -345,6 +345,6 @@ def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
     if isinstance(guess, str):
         return sum(time_unit_of(number) != guess for number in numbers)
     times, bad = Times(), Bad()
-    times.guesses[name], times._said = guess, {name}
+    times.guesses[name], times._reported = guess, {name}
     times.milliseconds(name, numbers, bad)
     return len(bad)

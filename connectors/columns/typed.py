@@ -68,7 +68,7 @@ class TypedColumns(TextColumns):
                 what = f"{source}: column {name!r} appears twice; name it in ignore="
                 raise ConnectorError(what, "twice", column=name)
         form = "column {name!r} is the index of a data frame and is dropped (--types {name}:number keeps it)"
-        self.numbers.notices.say(*(Notice.of(form, name) for name in index))
+        self.numbers.notices.warn(*(Notice.of(form, name) for name in index))
         self.source, self._missing_values = source, roles.missing_values
 
     @property

@@ -185,8 +185,8 @@ class MultipleFilesSource(PrefetchSource):
             if file.size and self._opened(file):
                 self._current = file
                 return True
-            self._notices.say(Notice.of("{name!r} is empty", file.name))
-            self._files.finish(file)
+            self._notices.warn(Notice.of("{name!r} is empty", file.name))
+            self._files.mark_read(file)
         return False
 
     def _opened(self, file: ListedFile) -> bool:
@@ -242,7 +242,7 @@ class MultipleFilesSource(PrefetchSource):
                 self._at = held.position
                 yield held
             held = self._made(batch)
-        self._files.finish(self._current)
+        self._files.mark_read(self._current)
         self._current = None
         self._at = self._here()
         if held is not None:

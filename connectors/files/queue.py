@@ -66,7 +66,7 @@ class FileQueue:
         if self._order is None and len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
             self._order = "name"  # the shell sorts part-10 before part-2
             what = "the files are read in the order of the numbers in their names"
-            self._notices.say(f"{self._name}: {what}; ?order=given keeps the order of the arguments")
+            self._notices.warn(f"{self._name}: {what}; ?order=given keeps the order of the arguments")
 
     def _listed(self) -> list[ListedFile]:
         """Return the files of the format, in reading order."""
@@ -86,7 +86,7 @@ class FileQueue:
             raise ConnectorError(f"{self._name}: contains several formats, {what}: {remedy}", "formats")
         if others and (found or not self.follow):
             form = "{name!r} and other files with unknown suffixes are not read"
-            self._notices.say(Notice(form.format(name=others[0].name), form))
+            self._notices.warn(Notice(form.format(name=others[0].name), form))
         return found
 
     def _check_files(self) -> None:
@@ -106,14 +106,14 @@ class FileQueue:
                 form = (
                     "{name!r} changed after it was opened, and is not read again: write under another name, then rename"
                 )
-                self._notices.say(Notice.of(form, file.name))
+                self._notices.warn(Notice.of(form, file.name))
         places = {file.name: i for i, file in enumerate(files)}
         last = max((places[name] for name in places if name in self.done), default=-1)
         for file in self._ready(files):
             if file.name not in self.done:
                 if places[file.name] < last:
                     form = "{name!r} appeared after later files had been read, and is read after them"
-                    self._notices.say(Notice.of(form, file.name))
+                    self._notices.warn(Notice.of(form, file.name))
                 self.left.append(file)
 
     def _ready(self, files: Sequence[ListedFile]) -> list[ListedFile]:
@@ -124,7 +124,7 @@ class FileQueue:
                 form = (
                     "the time of {name!r} is in the future: it is not read before that; check the clocks, or touch it"
                 )
-                self._notices.say(Notice.of(form, file.name))
+                self._notices.warn(Notice.of(form, file.name))
         return [file for file in files if not self.follow or (file.size and file.modified <= latest)]
 
     def take(self) -> ListedFile | None:
@@ -133,10 +133,10 @@ class FileQueue:
             file = self.left.popleft()
             if not self.follow or "://" in file.path or os.path.exists(file.path):
                 return file
-            self._notices.say(Notice.of("{name!r} was removed before it was read", file.name))
+            self._notices.warn(Notice.of("{name!r} was removed before it was read", file.name))
         return None
 
-    def finish(self, file: ListedFile) -> None:
+    def mark_read(self, file: ListedFile) -> None:
         """Count a file as read."""
         self.done = self.done | {file.name: file.size}  # a new dict, because positions contain it
         self._done_bytes += file.size
@@ -150,7 +150,7 @@ class FileQueue:
         files = self._listed() if self.follow else self._files
         for file in files:
             if file.name in self.done and file.size != self.done[file.name]:
-                self._notices.say(Notice.of("{name!r} changed after it was read, and is not read again", file.name))
+                self._notices.warn(Notice.of("{name!r} changed after it was read, and is not read again", file.name))
         self.left = deque(file for file in self._ready(files) if file.name not in self.done and file.name != current)
         self._count(sum(file.size for file in files if file.name == current))
         return files

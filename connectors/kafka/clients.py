@@ -301,7 +301,7 @@ class Brokers:
         with convert_errors(self.name, "the cluster cannot be described"):
             return found, client.describe_cluster()["cluster_id"]
 
-    def gone(self, topics: Iterable[str]) -> str | None:
+    def find_deleted(self, topics: Iterable[str]) -> str | None:
         """Return a topic that does not exist, else None.
 
         A second request confirms the result, because brokers that start may not know a topic yet.

@@ -179,8 +179,8 @@ class Mark:
             return ""
         return (
             f"{self._brokers.name}: events were answered up to {_shown(behind)}, but the group {self.group} says "
-            f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
-            "anew. Set mark=forget to resume from the checkpoint, or start over with --reset"
+            f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and "
+            "recreated. Set mark=forget to resume from the checkpoint, or start over with --reset"
         )
 
 

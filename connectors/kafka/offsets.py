@@ -163,7 +163,7 @@ class Lag:
         self._brokers, self._name, self._group = brokers, brokers.name, group
         self._waiting: Mapping[Any, Any] = {}
         self._call: BackgroundCall | None = None
-        self._closed, self._said, self._allowed_at = False, set[bool](), 0.0
+        self._closed, self._reported, self._allowed_at = False, set[bool](), 0.0
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
         """Commit offsets in the background; they replace offsets not yet committed."""
@@ -179,7 +179,7 @@ class Lag:
     def _try(self, offsets: Mapping[Any, Any]) -> None:
         try:
             self._commit(offsets)
-            self._said.clear()
+            self._reported.clear()
         except Exception as error:  # the lag is not shown, but the run continues
             self._warn(error)
 
@@ -203,9 +203,9 @@ class Lag:
         is_denied = type(error).__name__ in _NO_RIGHT
         if is_denied:
             self._allowed_at = time.monotonic() + _DENIED_S
-        if is_denied in self._said:
+        if is_denied in self._reported:
             return
-        self._said.add(is_denied)
+        self._reported.add(is_denied)
         if is_denied:
             what = "no permission to READ the group %s (group_id=NAME names another, `group_id=` none)"
             logger.warning(f"%s: the lag is not published: {what}", self._name, self._group)

@@ -273,7 +273,9 @@ class KafkaSink(Sink):
         if not self.can_rewind:
             return None
         if "partition" not in columns or "offset" not in columns:
-            raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
+            raise ConnectorError(
+                f"{self.name}: rows need `partition` and `offset`, so that a resumed run can skip rows already written"
+            )
         return self._transactions.mark.fresh_rows(columns["partition"], columns["offset"])
 
     def _exclude(self, keys: list[bytes | None], values: list[bytes]) -> set[int]:

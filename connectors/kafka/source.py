@@ -173,11 +173,11 @@ class KafkaSource(Source):
             way = (
                 "or where its events are those that were learned, as in a topic that was restored, set recreated=accept"
             )
-            raise ConnectorError(f"{self._anew(learned, self._id)}; {way}", "recreated", option="recreated")
+            raise ConnectorError(f"{self._recreation(learned, self._id)}; {way}", "recreated", option="recreated")
         self._offsets.seek(offsets)
         self._options.values.restore(position)
 
-    def _anew(self, learned: str, current: str) -> str:
+    def _recreation(self, learned: str, current: str) -> str:
         return (
             f"{self.name}: the topic was deleted and recreated since events of it were learned (its id was {learned}, "
             f"and is {current}), so that the same offsets are other events; start over with --reset"
@@ -287,11 +287,11 @@ class KafkaSource(Source):
             self._cluster.request_update()
         current = self._current_id()
         if self._id is not None and current not in (None, self._id):
-            raise ConnectorError(self._anew(self._id, current), "recreated")
+            raise ConnectorError(self._recreation(self._id, current), "recreated")
 
     def _check_exists(self) -> None:
         """Raise ConnectorError if the topic was deleted."""
-        if self._brokers.gone([self.topic]) is not None:
+        if self._brokers.find_deleted([self.topic]) is not None:
             what = "the topic no longer exists; what was learned is in the checkpoint or the saved model"
             raise ConnectorError(
                 f"{self.name}: {what}. Where the topic is recreated, start over with --reset", "deleted"

@@ -237,7 +237,7 @@ class Transactions:
         self._check_deadline()
         if self._deadline == float("inf"):
             self._check_topics()
-        mark = self._timeout.retry(functools.partial(self._begin_anew, error), self._check_deadline)
+        mark = self._timeout.retry(functools.partial(self._restart, error), self._check_deadline)
         if self.mark.is_reached(mark):
             return True
         if self.mark.is_beyond(mark):
@@ -275,7 +275,7 @@ class Transactions:
             rows = [i for i in range(len(values)) if i not in excluded]
             self._store(tp, [keys[i] for i in rows], [values[i] for i in rows])
 
-    def _begin_anew(self, error: Exception) -> dict[int, int]:
+    def _restart(self, error: Exception) -> dict[int, int]:
         """Start a new producer, which aborts the previous transaction, and read the mark.
 
         A new producer fences off all others, so this first checks that no newer run has written the mark.
@@ -293,7 +293,7 @@ class Transactions:
     def _check_topics(self) -> None:
         """Raise ConnectorError if a topic was deleted."""
         source, sinks = self.mark.topic, self.limits.by_topic
-        deleted = self.brokers.gone(sinks if source is None else [*sinks, source])
+        deleted = self.brokers.find_deleted(sinks if source is None else [*sinks, source])
         if deleted is None:
             return
         way = "create it again and start the run again, which goes on from its checkpoint where it has one"

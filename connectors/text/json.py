@@ -166,7 +166,7 @@ class JsonColumns(TextColumns):
 
     def __init__(self, options: Options) -> None:
         super().__init__(Header([]), Roles.of(options), are_typed=True)
-        self._gone = frozenset({None, *self._roles.missing, *self._roles.missing_values})
+        self._missing_values = frozenset({None, *self._roles.missing, *self._roles.missing_values})
         self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
         self._source, self._late_label = options.name, options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
@@ -265,7 +265,7 @@ class JsonColumns(TextColumns):
         except ConnectorError as error:
             if n < SAMPLE and not is_live:
                 raise
-            self.numbers.notices.say(f"{error} (in the first {n:,} events; waiting for it)")
+            self.numbers.notices.warn(f"{error} (in the first {n:,} events; waiting for it)")
 
     def _opened(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
         """Return the first records, except skipped ones, and warn of envelopes."""
@@ -273,7 +273,7 @@ class JsonColumns(TextColumns):
             return list(filter(None, self.envelope.unwrapped(rows, bad)[0]))
         if (kind := recognized(rows)) is not None:
             what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
-            self.numbers.notices.say(
+            self.numbers.notices.warn(
                 f"the events look like {what}: --set envelope={kind} takes the records out of them"
             )
         return rows
@@ -343,7 +343,7 @@ class JsonColumns(TextColumns):
             rows = self.nested.rows(rows, bad)
             kinds = _kinds(rows)
         if not kinds.isdisjoint(self._may_be_missing):
-            missing = self._gone
+            missing = self._missing_values
             rows = [row if missing.isdisjoint(row.values()) else _with_none(row, missing) for row in rows]
         for name, texts in self.numbers.markers.items():
             for row in rows:

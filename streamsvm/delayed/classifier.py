@@ -129,7 +129,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
                     "timeout_label", "needs `label_timeout`: set how long an event waits for its label"
                 )
         self._join: Join | None = None
-        self._sets, self._lock, self._said = AllSets(), Lock(), Notices(logger)
+        self._sets, self._lock, self._notices = AllSets(), Lock(), Notices(logger)
         self._sets_of: Key | None = None  # that were requested
         self._keys = KeyExamples(None if seconds is None else round(seconds * 1000))
         self._n_labels = 0
@@ -315,7 +315,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
                 self._keys.add([], [], [text], self._moment(time, join))
             self._n_labels += 1
             if self._n_labels == MANY_LABELS and (notice := self._keys.notice(join.store.counts)):
-                self._said.say(notice)
+                self._notices.warn(notice)
 
     def _predict(self, x: dict[Any, Any], key: Any, time: Any, *, proba: bool) -> SingleRow | EventAdapter | _Found:
         """Predict an event, without a batch if possible, and store it as pending."""
@@ -326,7 +326,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
         if not (is_single := join.predict_one(x, text, moment)):
             timed = with_times(x) if isinstance(adapter, BatchAdapter) else None
             if timed is not None:
-                self._said.say(*map(notice_of_times, names_of_times(x)))
+                self._notices.warn(*map(notice_of_times, names_of_times(x)))
                 x, is_single = timed, join.predict_one(timed, text, moment)
             if not is_single and isinstance(adapter, BatchAdapter):
                 refuse_rows(unusable_rows([x]))  # before the event is stored
@@ -373,7 +373,7 @@ class DelayedClassifier(MutableWrapper, PredictsSets, base.Classifier):
     @property
     def notices(self) -> list[str]:
         """Notices of the classifier about features and labels, and about keys."""
-        return list(dict.fromkeys([*getattr(self.model, "notices", []), *self._said.texts]))
+        return list(dict.fromkeys([*getattr(self.model, "notices", []), *self._notices.texts]))
 
     # Statistics -------------------------------------------------------------------------------------------------------
 

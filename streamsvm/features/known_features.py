@@ -255,13 +255,13 @@ class KnownFeatures:
     def notice(self, notices: Iterable[Notice]) -> None:
         """Record notices about the first rows and issue them as warnings."""
         self.noticed += (found := list(notices))
-        self.issued.say(*found)
+        self.issued.warn(*found)
 
     def warn_of_times(self, names: Iterable[Hashable]) -> None:
         """Warn once per name that datetimes are encoded as hour and weekday."""
         new = [name for name in names if name not in self.timed]
         self.timed |= dict.fromkeys(new)
-        self.issued.say(*map(notice_of_times, new))
+        self.issued.warn(*map(notice_of_times, new))
 
     # Single events ---------------------------------------------------------------------------------------------------
 

@@ -284,7 +284,7 @@ class Mismatches:
                 way = next((way for way, text in ways.items() if text in strings[name]), None)
                 remedy = f"convert each x by {way}" if way else "use such texts"
             what = "was learned as {learned}, but now has {given} such as {example}, which are ignored: {remedy}"
-            self._say(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
+            self._warn(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
 
     def count_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
         """Count unknown strings that differ from a learned one only in spelling.
@@ -303,9 +303,9 @@ class Mismatches:
                     "has texts such as {example}, which differ from learned texts such as {twin} only in spelling and "
                     "are ignored: use one spelling"
                 )
-                self._say(name, what, example=shown(text), twin=shown(twin))
+                self._warn(name, what, example=shown(text), twin=shown(twin))
                 return
 
-    def _say(self, name: Hashable, what: str, **details: str) -> None:
+    def _warn(self, name: Hashable, what: str, **details: str) -> None:
         self._other_kinds[name] = Notice.of(f"feature {{name!r}} {what}", name, **details)
-        self._issued.say(self._other_kinds[name])
+        self._issued.warn(self._other_kinds[name])

@@ -135,7 +135,7 @@ class StringFeatures:
         if name not in self._categories and (n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)):
             self.watched[name] = Recurrence(n - 1)
         elif n == MANY and name in self._categories:
-            self._issued.say(*self._many(name))
+            self._issued.warn(*self._many(name))
 
     def keep(self, names: Iterable[Hashable]) -> None:
         """Treat strings under these names as categories from now on."""
@@ -175,11 +175,11 @@ class StringFeatures:
             if name in self.left_out:
                 found.append(self._why_left_out(name))
         if found:
-            self._issued.say(*found)
+            self._issued.warn(*found)
 
     def warn_of_mixed(self, names: Iterable[Hashable]) -> None:
         """Warn of names with numbers and strings, and of `categories` with numbers."""
-        self._issued.say(*self._mixed(names))
+        self._issued.warn(*self._mixed(names))
 
     def notices(self) -> list[Notice]:
         """Return notices about names left out, quoted numbers and mixed types."""

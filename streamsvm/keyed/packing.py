@@ -135,7 +135,7 @@ class Packer:
         self.schemas: OrderedDict[bytes, KeySchema] = OrderedDict()
         self.free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
         self._schema_bytes = self._free_bytes = 0
-        self._said = Notices(logger)  # each warning is given once for all keys
+        self._notices = Notices(logger)  # each warning is given once for all keys
         self._nothing = self._schema(model.schema())
         # An untrained learner has no columns, so every prediction leaves the same memory. If this equals the memory
         # before the prediction, one blank learner serves all untrained keys.
@@ -254,7 +254,7 @@ class Packer:
         """Return the schema of a section, cached."""
         found = self.schemas.get(data)
         if found is None:
-            found = self.schemas[data] = KeySchema(data, self._class(**self._params).with_schema(data, self._said))
+            found = self.schemas[data] = KeySchema(data, self._class(**self._params).with_schema(data, self._notices))
             self._schema_bytes += found.n_bytes
             while self._schema_bytes > SCHEMA_BYTES and len(self.schemas) > 2:
                 self._schema_bytes -= self.schemas.popitem(last=False)[1].n_bytes

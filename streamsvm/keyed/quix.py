@@ -111,7 +111,7 @@ class _Topics(TopicManager):
             "kafka topic %s: enlarged from %d to %d partitions, as its source; keys that producers now send to another "
             "partition %s",
             *(name, found, partitions),
-            "take their state with them" if self._before_enlarging else "begin anew there",
+            "take their state with them" if self._before_enlarging else "start again there",
         )
         try:
             self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_ANSWER_S)

@@ -152,13 +152,13 @@ class GroupMonitor(contextlib.AbstractContextManager["GroupMonitor"]):
         self._thread.join()
 
     def _keep_watching(self) -> None:
-        """Watch, again after errors of brokers."""
+        """Watch until the end, and continue after errors of brokers."""
         is_over = False
         while not is_over:
             try:
                 self._watch()
                 return
-            except (KafkaException, UnreachableError):  # the engine reports brokers that stay away
+            except (KafkaException, UnreachableError):  # the engine reports brokers that remain unreachable
                 is_over = self._over.wait(LOOK_S)
 
     def _watch(self) -> None:

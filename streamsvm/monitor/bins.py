@@ -214,8 +214,8 @@ def choose_relations(splits: Sequence[int], middles: Collection[int], seed: int)
 
     The shape is (n_relations, 3).
 
-    Half of the room is for pairs of medians. The others are triples of medians, pairs of a median and a middle, and
-    pairs of middles. If there are more, they are drawn at random.
+    At most half of the relations are pairs of medians. The others are triples of medians, pairs of a median and a
+    middle, and pairs of middles. Of too many, a random sample is drawn.
 
     Parameters
     ----------

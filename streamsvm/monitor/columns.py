@@ -42,7 +42,7 @@ class Columns:
     n_events
         Length of a reference, a multiple of `BLOCK`.
     relearns
-        Whether a column learns its reference anew after an alarm.
+        Whether a column learns a new reference after an alarm.
     false_alarms
         Expected number of false alarms per event, over all tests.
     seed
@@ -207,7 +207,7 @@ class Columns:
             profile = self.own.profiles[c] = with_reference(self.own.profiles[c], *self.own.reference(c))
             # The first values came after the events that chose the bins.
             if profile.kind == "empty" and profile.counts[pos.MISSING] < profile.n_events:
-                self._learn_anew(c)
+                self._restart_reference(c)
         ended_relations = np.flatnonzero(self.related.learn_until == self.block).tolist()
         for p in ended_relations:
             self.related.profiles[p] = self._relation(p)
@@ -247,21 +247,21 @@ class Columns:
         self.related.add_rows(len(relations))
 
     def _relearn(self, alarms: Sequence[FeatureAlarm]) -> None:
-        """Begin the references of columns with an alarm anew."""
+        """Restart the references of columns with an alarm."""
         again = np.flatnonzero(self.related.watches.is_changed).tolist()
         for alarm in alarms:
             if alarm.kind == "relation":
                 continue
             c = self.names[alarm.column]
-            self._learn_anew(c)
+            self._restart_reference(c)
             self.related.forget(self._relations_of([c]))
         for p in again:
             if self.related.profiles[p] is not None:
                 self.related.begin(p, self.block, self.n_blocks)
                 self.related.watches.clear(p)
 
-    def _learn_anew(self, c: int) -> None:
-        """Begin the reference of a column anew."""
+    def _restart_reference(self, c: int) -> None:
+        """Restart the reference of a column."""
         self.own.forget([c])
         self.bins.put(c, None)
         self.first[c] = Cells(np.zeros(0))

@@ -59,7 +59,7 @@ class FeatureMonitor(Archived):
     reference
         Number of first events that are the reference, at least 256, rounded down to a multiple of 64; or a `Profile`.
     reset
-        When a column learns its reference anew. "never": a change has one alarm, and another one only after the column
+        When a column learns a new reference. "never": a change has one alarm, and another one only after the column
         has agreed with its reference again. "after_alarm": from the events that follow an alarm. "sliding": also after
         each `reference` events without an alarm, from these events. Alarms then mean that a column differs from the
         events of up to twice `reference` ago, slower changes are accepted, and the cost doubles.

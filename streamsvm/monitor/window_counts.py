@@ -147,7 +147,7 @@ class WindowCounts:
         self.low[:, rows], self.high[:, rows] = -math.inf, math.inf
 
     def begin(self, rows: Any, at: int, n_blocks: int) -> None:
-        """Learn the reference of rows anew between two blocks."""
+        """Start a new reference of rows between two blocks."""
         self.learn_from[rows], self.learn_until[rows] = at, at + n_blocks
         self.n_windows[:, rows] = self.sums[:, rows] = self.squares[:, rows] = 0.0
         self.accept_all(rows)

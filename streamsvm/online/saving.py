@@ -198,7 +198,7 @@ class SavedLearner(RowLearner):
             raise ParameterError("max_classes", f"is {self.max_classes}, the model has {len(classes)} classes")
 
     def _start_with(self, scaler: Scaler, classes: Sequence[Any]) -> None:
-        """Start anew with the columns, statistics and classes of a model."""
+        """Start again with the columns, statistics and classes of a model."""
         self._reset()
         self._move(self._capacity, UNLIMITED)
         self._space.restore(scaler.names, scaler.is_indicator.tolist())

@@ -67,8 +67,8 @@ class Job:
     def _begin(self) -> None:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
-        self._is_given_up, self._over, self._making = False, threading.Event(), threading.Lock()
-        # Reentrant, because garbage collection may give up the job in the thread that holds the lock.
+        self._is_cancelled, self._over, self._making = False, threading.Event(), threading.Lock()
+        # Reentrant, because garbage collection may cancel the job in the thread that holds the lock.
         self._ownership = threading.RLock()
         _jobs.add(self)  # waited for at the end of the program
         _thread.start_new_thread(self._run, ())  # unlike `Thread.start` this does not wait for the thread
@@ -115,21 +115,21 @@ class Job:
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Solve in the separate process."""
         with _turn:
-            if self._is_given_up or _ending.is_set():
+            if self._is_cancelled or _ending.is_set():
                 raise RuntimeError("it was cancelled")
             self._worker = worker = _worker(self._solver)
             try:
                 worker.await_ready()
-                if self._is_given_up or _ending.is_set():  # during the start
+                if self._is_cancelled or _ending.is_set():  # during the start
                     worker.end()
                 return worker.solve(self._solver, task)
             finally:
                 with self._ownership:
                     self._worker = None
 
-    def give_up(self) -> None:
-        """Give up the result. A process is killed; a thread runs to its end."""
-        self._is_given_up = True
+    def cancel(self) -> None:
+        """Cancel the job. A process is killed; a thread runs to its end."""
+        self._is_cancelled = True
         if self._owner != os.getpid():
             return
         with self._ownership:  # otherwise the process may already solve the window of another job
@@ -153,7 +153,7 @@ class Job:
         if self._owner != os.getpid() and self._found is None and self._error is None:
             self._begin()  # a forked child has no thread for the job
         if not self._is_over_within(timeout):
-            self.give_up()
+            self.cancel()
             raise TimeoutError(f"it took longer than {timeout:g} s")
         if self._error is not None:
             raise self._error
@@ -197,7 +197,7 @@ class JobHandle:
         return JobHandle, (self.job,)
 
     def __del__(self) -> None:
-        self.job.give_up()
+        self.job.cancel()
 
 
 def _can_be_sent(solver: Solver) -> bool:

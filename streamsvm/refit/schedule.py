@@ -146,7 +146,7 @@ class Refits(Stateful):
         at = first = 0
         while at < len(learned):
             chosen = learned[at:]
-            n, event = self._trigger.see(times[chosen], errors[chosen])
+            n, event = self._trigger.update(times[chosen], errors[chosen])
             at += n
             last = int(learned[at - 1]) + 1
             part = slice(first, last)

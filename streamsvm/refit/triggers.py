@@ -52,7 +52,7 @@ class Every(Trigger):
     Examples
     --------
     >>> running = Every(3).begin()
-    >>> running.see(np.zeros(5), np.zeros(5))
+    >>> running.update(np.zeros(5), np.zeros(5))
     Seen(n=3, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
@@ -86,7 +86,7 @@ class Growing(Trigger):
     Examples
     --------
     >>> running, none = Growing(first=100, factor=2.0, most=300).begin(), np.zeros(1_000)
-    >>> [running.see(none, none).n for _ in range(4)]
+    >>> [running.update(none, none).n for _ in range(4)]
     [100, 200, 300, 300]
     """
 
@@ -118,7 +118,7 @@ class EveryTime(Trigger):
     Examples
     --------
     >>> running = EveryTime(60.0).begin()
-    >>> running.see(np.array([30.0, np.nan, 10.0, 95.0, 100.0]), np.zeros(5))
+    >>> running.update(np.array([30.0, np.nan, 10.0, 95.0, 100.0]), np.zeros(5))
     Seen(n=4, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
@@ -144,7 +144,7 @@ class OnDemand(Trigger):
     --------
     >>> running = OnDemand(gather=3).begin()
     >>> running.request()
-    >>> running.see(np.zeros(5), np.zeros(5))
+    >>> running.update(np.zeros(5), np.zeros(5))
     Seen(n=3, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
@@ -182,9 +182,9 @@ class OnDrift(Trigger):
     True
     >>> running = trigger.begin()
     >>> errors = np.repeat([0.0, 1.0], 1000)
-    >>> running.see(np.zeros(2000), errors)
+    >>> running.update(np.zeros(2000), errors)
     Seen(n=1024, event=<TriggerEvent.CUT: 'cut'>)
-    >>> running.see(np.zeros(976), errors[1024:])
+    >>> running.update(np.zeros(976), errors[1024:])
     Seen(n=300, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
@@ -213,7 +213,7 @@ class FirstOf(Trigger):
     Examples
     --------
     >>> running = FirstOf(Every(1000), EveryTime(60.0)).begin()
-    >>> running.see(np.arange(200.0), np.zeros(200))
+    >>> running.update(np.arange(200.0), np.zeros(200))
     Seen(n=61, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
@@ -245,7 +245,7 @@ class TriggerState:
     def _due(self, times: NDArray[np.float64]) -> int:
         return 0 if self._asked else min(part.due(times) for part in self._parts)
 
-    def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
+    def update(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
         """Process labelled events in order up to the first refit or cut.
 
         Call it again with the rest of the events.

@@ -95,7 +95,7 @@ class RunNotices:
             logger.warning("%s: %s", self._source.name, notice)
         if classes and not self._learns and len(metrics.labels) > len(classes):
             arrived = [label for label, n in zip(metrics.labels, metrics.seen.tolist(), strict=False) if n]
-            self._strange.say(*stranger_notices(arrived, classes))
+            self._strange.warn(*stranger_notices(arrived, classes))
 
     def look_at_last(self) -> None:
         """Check the last label of a stream: rows below a table often summarise it."""

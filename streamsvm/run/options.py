@@ -309,7 +309,7 @@ class MonitorOptions(Settings):
     false_alarms : RATE
         Expected number of false alarms about features per million events (default 0.1).
     reset_reference : {never, after-alarm, sliding}
-        When a column learns its reference anew: never (default), so that a column that agrees with it again is no
+        When a column learns a new reference: never (default), so that a column that agrees with it again is no
         longer changed; from the events after an alarm; or sliding, also after each N events without an alarm, so that
         slow changes are accepted. With a profile, N is its number of events.
     """

@@ -34,7 +34,7 @@ class Cluster:
 
     name, client = "t", {"transaction_timeout_ms": 10_000}
 
-    def gone(self, topics):
+    def find_deleted(self, topics):
         self.checked.append(list(topics))
         return self.is_gone
 

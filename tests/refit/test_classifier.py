@@ -770,4 +770,4 @@ def test_refits_of_a_discarded_model_delay_nothing(monkeypatch):
     gc.collect()
     job.wait()
     assert isinstance(job._error, RuntimeError)
-    assert not other._refits._job.job._is_given_up
+    assert not other._refits._job.job._is_cancelled

@@ -269,6 +269,6 @@ def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeyp
     monkeypatch.setattr(jobs, "_refused", threading.Event())
     job = Job(solver_of("newton"), Refit(1, 0, 64), lambda: None)
     solves.wait()
-    job.give_up()
+    job.cancel()
     job.wait()
     assert was_free == [False]

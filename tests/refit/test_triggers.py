@@ -51,7 +51,7 @@ def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
         while at < end:
             if at in asked:
                 running.request()
-            seen = running.see(times[at:end], errors[at:end])
+            seen = running.update(times[at:end], errors[at:end])
             at += seen.n
             if resume:
                 running = saved(trigger, running)
@@ -161,7 +161,7 @@ def test_a_detector_is_reset_after_a_number_of_events(monkeypatch):
     monkeypatch.setattr(detectors, "RENEWED_AFTER", 60)
     assert happenings(each_100th, np.zeros(1000)) == []
     running = never.begin()
-    running.see(np.zeros(1000), np.zeros(1000))
+    running.update(np.zeros(1000), np.zeros(1000))
     assert running.state()["progress"][0]["detector"]["n"] == 1000 % 60
 
 
@@ -203,7 +203,7 @@ def test_when_it_is_due():
     assert FirstOf(OnDemand(), Every(7), Growing(5)).begin().due_in() == 5
     running = OnDrift(EACH_100TH, gather=60).begin()
     assert running.due_in() > detectors.NEVER
-    running.see(np.zeros(200), np.zeros(200))
+    running.update(np.zeros(200), np.zeros(200))
     assert running.due_in() == 60
     running.request()
     assert running.due_in() == 1
@@ -257,7 +257,7 @@ def test_a_detector_of_ones_own_is_refused_as_it_could_not_be_saved():
 
 def test_times_and_errors_belong_together():
     with raises(ValueError, named="3 times"):
-        Every(5).begin().see(np.zeros(3), np.zeros(2))
+        Every(5).begin().update(np.zeros(3), np.zeros(2))
 
 
 ADWIN = {"class": "ADWIN", "params": {}}
@@ -313,7 +313,7 @@ STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5)
 )
 def test_another_state_in_an_archive_is_refused(value, path):
     running = STATE_TRIGGER.begin()
-    running.see(np.arange(4.0), np.ones(4))
+    running.update(np.arange(4.0), np.ones(4))
     STATE_TRIGGER.begin().restore(running.state())
     with pytest.raises(CORRUPT_ERRORS):
         STATE_TRIGGER.begin().restore(spoil(running.state(), value, *path))

@@ -242,10 +242,10 @@ def read_index(folder: Path) -> tuple[Contents, FileBlocks]:
         blocks = FileBlocks(folder / ROWS_FILE, arrays["blocks"], index.n_columns, index_type_of(index.n_columns))
     except CORRUPT_ERRORS as error:
         name = folder / INDEX_FILE
-        raise ArchiveError(f"{name} is not a whole index of this version, build it anew: {error}") from error
+        raise ArchiveError(f"{name} is not a complete index of this version; rebuild it: {error}") from error
     found, size = blocks.path.stat().st_size, index.rows_bytes
     if found != size:
-        raise ArchiveError(f"{blocks.path} has {found} bytes where {size} were written: build the index anew")
+        raise ArchiveError(f"{blocks.path} has {found} bytes where {size} were written: rebuild the index")
     return index, blocks
 
 
