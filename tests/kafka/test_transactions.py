@@ -382,7 +382,7 @@ def test_a_refusal_is_not_waited_for(cluster):
 
 def test_the_last_sink_closes_the_producer(cluster):
     made = begun(cluster)
-    assert made.join() is made
+    assert made.register() is made
     add(made, b"a" * (1 << 18))
     made.close()
     assert (cluster.n_aborted, cluster.n_left) == (0, 0)
