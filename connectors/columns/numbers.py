@@ -203,7 +203,7 @@ class NumberColumns:
                 "read as categories: --set missing={marker} reads numbers, in place of the usual markers (--types "
                 "{name}:category confirms it)"
             )
-            self.notices.say(Notice.of(form, name, text=shown(marker), marker=shlex.quote(marker[:LONGEST])))
+            self.notices.warn(Notice.of(form, name, text=shown(marker), marker=shlex.quote(marker[:LONGEST])))
             return
         if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
