@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ class EventLearner(LearnerMemory):
     """Predicts and learns single events.
 
     An event with exactly the known names and only numbers takes the fast path. Its values are packed into the row
-    buffer, and one compiled call that holds the GIL does the rest.
+    buffer, and one compiled call that holds the GIL does the rest. An event with None takes it under the lock.
     """
 
     _event: ClassVar[Any]
@@ -89,7 +90,13 @@ class EventLearner(LearnerMemory):
         w = weight_of(w)
         self._make_room(1)
         self.labels.check(y, self.max_classes)
-        space = self._space if self._pack(x) else self._own_space()  # a plain event adds no columns
+        is_plain = self._pack(x)
+        if is_plain and w > 0.0 and y in self.labels.codes:
+            if self._event(self._rows.address, b"", self.labels.codes[y], w) == 0:
+                if self._first is not None:
+                    self._look_at_event(np.arange(len(x)), self._row[: len(x)].copy())
+                return
+        space = self._space if is_plain else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
             self._inspect_event(*entries)
@@ -231,12 +238,12 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows.address, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Write an event to the row buffer if it has a number under each known name."""
+        """Write an event to the row buffer if it has a number or None under each known name."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False
         try:
-            self._fill(self._view, 0, *get(x))
+            self._fill(self._view, 0, *[math.nan if value is None else value for value in get(x)])
         except NOT_PLAIN:
             return False
         return True
@@ -277,7 +284,7 @@ class EventLearner(LearnerMemory):
         Returns
         -------
         ndarray of float64 or None
-            The values, or None if the event does not have exactly the known names and only numbers.
+            The values, NaN for None; or None if the event has other names, or values that are not numbers.
         """
         self._make_room(1)
         self._update_fast_path()
