@@ -39,7 +39,7 @@ from streamsvm.refit import (
     OnDrift,
     Since,
     jobs,
-    members,
+    refitted_model,
     schedule,
     vote_kernels,
 )
@@ -393,17 +393,17 @@ def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypa
     X[rng.random(X.shape) < 0.1] = np.nan
     model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=80, min_samples_leaf=2)
     trees = trees_of(model.fit(X[:400], rng.integers(0, 3, 400)))
-    for mask_words in (0, members.MASK_WORDS):
-        monkeypatch.setattr(members, "MASK_WORDS", mask_words)
+    for mask_words in (0, refitted_model.MASK_WORDS):
+        monkeypatch.setattr(refitted_model, "MASK_WORDS", mask_words)
         said.append(np.zeros((len(X), 3)))
         RefittedModel(Solution(trees, {}), 1).evaluate(encoded(X), np.ones(len(X), int), said[-1])
     assert len(np.unique(said[0], axis=0)) > 200
     np.testing.assert_array_equal(*said)
 
 
-@pytest.mark.parametrize("mask_words", [0, members.MASK_WORDS], ids=["walked", "masked"])
+@pytest.mark.parametrize("mask_words", [0, refitted_model.MASK_WORDS], ids=["walked", "masked"])
 def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_words, monkeypatch):
-    monkeypatch.setattr(members, "MASK_WORDS", mask_words)
+    monkeypatch.setattr(refitted_model, "MASK_WORDS", mask_words)
     trees = Trees(
         classes=[2, 0],
         n_columns=2,
