@@ -90,12 +90,11 @@ class EventLearner(LearnerMemory):
         w = weight_of(w)
         self._make_room(1)
         self.labels.check(y, self.max_classes)
-        is_plain = self._pack(x)
-        if is_plain and w > 0.0 and y in self.labels.codes:
-            if self._event(self._rows.address, b"", self.labels.codes[y], w) == 0:
-                if self._first is not None:
-                    self._look_at_event(np.arange(len(x)), self._row[: len(x)].copy())
-                return
+        is_plain, code = self._pack(x), self.labels.codes.get(y, -1)
+        if is_plain and w > 0.0 and code >= 0 and self._event(self._rows.address, b"", code, w) == 0:
+            if self._first is not None:
+                self._inspect_event(np.arange(len(x)), self._row[: len(x)].copy())
+            return
         space = self._space if is_plain else self._own_space()  # a plain event adds no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
