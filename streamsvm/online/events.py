@@ -237,7 +237,7 @@ class EventLearner(LearnerMemory):
         return int(self._event(self._rows.address, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
-        """Write an event to the row buffer if it has a number or None under each known name."""
+        """Write an event to the row buffer if known names all have numbers or None."""
         plain_length, _, get, _ = self._fast
         if type(x) is not dict or len(x) != plain_length:
             return False
