@@ -17,15 +17,21 @@ logger = logging.getLogger("connectors")
 
 _EXCEL = "an Excel workbook: save the sheet as CSV"
 _AVRO = "an Avro container file: convert it to JSON lines, as python -m fastavro does, or to Parquet"
+_SQLITE = "an SQLite database: use sqlite:///FILE?table=NAME"
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: set format=parquet",
     b"ARROW1": "Arrow IPC: set format=arrow",
     b"\x02\x21\x4c\x18": "lz4 in its legacy format: compress it again without -l",
     b"\xd0\xcf\x11\xe0": _EXCEL,
     b"Obj\x01": _AVRO,
+    b"SQLite format 3": _SQLITE,
 }
 """First bytes of files that are not text."""
-FOREIGN_SUFFIXES = dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls"), _EXCEL) | {".avro": _AVRO}
+FOREIGN_SUFFIXES = {
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls"), _EXCEL),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _SQLITE),
+    ".avro": _AVRO,
+}
 """What files are that no format reads, and what to do."""
 _ZIP = b"PK\x03\x04"
 """First bytes of a ZIP archive."""

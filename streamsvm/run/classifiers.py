@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -189,4 +190,6 @@ def _locate(name: str) -> Any:
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors
         is_own = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
         where = "; add its directory to PYTHONPATH" if is_own else ""
+        if isinstance(error, AttributeError) and importlib.util.find_spec(f"{module}.{attribute}") is not None:
+            raise SetupError(f"{name} is a module: name one of its classes") from error
         raise SetupError(f"cannot find {name}: {error}{where}") from error

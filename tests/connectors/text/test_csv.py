@@ -223,11 +223,13 @@ def test_missing_files_and_unknown_suffixes_stop_at_once(tmp_path):
         ("a.xlsx", b"PK\x03\x04", "is an Excel workbook: save the sheet as CSV"),
         ("a.XLS", b"", "is an Excel workbook: save the sheet as CSV; a text file with this suffix needs format=csv"),
         ("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook: save the sheet as CSV"),
+        ("a.db", b"", r"is an SQLite database: use sqlite:///FILE\?table=NAME"),
+        ("a.csv", b"SQLite format 3\0", "is an SQLite database"),
         ("a.avro", b"", "is an Avro container file: convert it to JSON lines"),
         ("a.jsonl", b"Obj\x01", "is an Avro container file: convert it to JSON lines"),
     ],
 )
-def test_workbooks_and_avro_files_are_refused_with_what_to_do(tmp_path, name, data, what):
+def test_workbooks_and_other_binary_files_are_refused_with_what_to_do(tmp_path, name, data, what):
     with pytest.raises(ConnectorError, match=what):
         open_source(write(tmp_path / name, data))
 
