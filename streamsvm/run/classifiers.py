@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import importlib
 import importlib.util
@@ -180,6 +181,12 @@ def _is_class(found: Any, base: type) -> bool:
     return isinstance(found, type) and issubclass(found, base)
 
 
+def _is_module(name: str) -> bool:
+    with contextlib.suppress(ImportError, ValueError):  # the parent is no package
+        return importlib.util.find_spec(name) is not None
+    return False
+
+
 def _locate(name: str) -> Any:
     module, _, attribute = SHORT_NAMES.get(name, name).rpartition(".")
     if not module:
@@ -190,6 +197,6 @@ def _locate(name: str) -> Any:
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors
         is_own = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
         where = "; add its directory to PYTHONPATH" if is_own else ""
-        if isinstance(error, AttributeError) and importlib.util.find_spec(f"{module}.{attribute}") is not None:
+        if isinstance(error, AttributeError) and _is_module(f"{module}.{attribute}"):
             raise SetupError(f"{name} is a module: name one of its classes") from error
         raise SetupError(f"cannot find {name}: {error}{where}") from error

@@ -184,6 +184,11 @@ REFUSED = [
     (["--bogus"], [], "unrecognized arguments: --bogus"),
     (["--out", "o.csv"], [""], "argument SOURCE: must not be empty"),
     (["--model", "river.linear_model"], [], "river.linear_model is a module: name one of its classes"),
+    (
+        ["--model", "json.decoder.Nothing"],
+        [],
+        "cannot find json.decoder.Nothing: module 'json.decoder' has no attribute",
+    ),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
     ([*CPM, "--param", "n_faces=0"], [], "n_faces"),
     ([*CPM, "--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: Unable to allocate"),
