@@ -325,3 +325,12 @@ class NumberColumns:
             except ValueError:
                 bad.setdefault(i, f"'{name}' is not a number{way}: {shown(cell)}")
         return column
+
+
+def sampled(value: Any) -> Any:
+    """Return a value as JSON, with texts cut, and True for other types."""
+    if type(value) is str:
+        return value[: LONGEST + 1]
+    if type(value) is float and not math.isfinite(value):
+        return None
+    return value if value is None or type(value) in (int, float) else True

@@ -24,7 +24,8 @@ from connectors.columns.cells import Bad, Labels, number_of, shown
 from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.nested import Flattening
-from connectors.columns.number_formats import LONGEST, repeated_texts
+from connectors.columns.number_formats import repeated_texts
+from connectors.columns.numbers import sampled
 from connectors.columns.roles import Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
@@ -174,14 +175,14 @@ class JsonColumns(TextColumns):
         self.envelope = Envelope.of(options, self._roles.time)
         self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
-        self._first: list[dict[str, Any]] = []
+        self._first: list[dict[str, Any]] = []  # replaced, not changed, because positions contain it
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
         self.objects = JsonObjects(exact, self.envelope)
 
     def _decisions(self) -> dict[str, tuple[Any, str]]:
         skipped = {} if self.envelope is None else {"skipped": (self.envelope, "skipped")}
-        return super()._decisions() | {"nested": (self.nested, "decided")} | skipped
+        return super()._decisions() | {"nested": (self.nested, "decided"), "first": (self, "_first")} | skipped
 
     @property
     def notices(self) -> list[str]:
@@ -203,6 +204,7 @@ class JsonColumns(TextColumns):
         self._source = source
         bad: Bad = {}
         records = self._opened(rows, bad)
+        records = records if self.envelope is None else list(filter(None, records))
         if bad and len(bad) == len(rows):
             message = f"{source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
             raise ConnectorError(message, "value", option="envelope")
@@ -243,16 +245,21 @@ class JsonColumns(TextColumns):
                     among = [repr(value) for value in columns[name] if type(value) in (int, float)]
                     self.numbers.take_markers(name, repeated_texts(name, texts[name] + among))
 
-    def _check_live(self, rows: Sequence[Any]) -> None:
-        """Collect the first events of a live stream until there are enough to inspect."""
-        for row in filter(None, self._flat(rows, {})):
-            cut = {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
-            self._first.append(cut)
-        if len(self._first) >= FEWEST_EVENTS:
-            names = dict.fromkeys(chain.from_iterable(self._first))
-            self._check_others(names, len(self._first), is_live=True)
-            self._inspect_values(self._first, None)
-            self._first = []
+    def _collect(self, rows: Sequence[dict[str, Any]]) -> int:
+        """Add rows to the sample until it is complete; return how many were needed."""
+        for i, row in enumerate(self._flat(self._opened(rows, {}), {})):
+            if row:
+                self._first = [*self._first, {name: sampled(value) for name, value in row.items()}]
+                if len(self._first) >= FEWEST_EVENTS:
+                    return i + 1
+        return len(rows)
+
+    def _check_live(self) -> None:
+        """Inspect the first events of a live stream."""
+        names = dict.fromkeys(chain.from_iterable(self._first))
+        self._check_others(names, len(self._first), is_live=True)
+        self._inspect_values(self._first, None)
+        self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
         """Check ignored and declared names; long streams only warn of unknown ones.
@@ -268,9 +275,9 @@ class JsonColumns(TextColumns):
             self.numbers.notices.warn(f"{error} (in the first {n:,} events; waiting for it)")
 
     def _opened(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
-        """Return the first records, except skipped ones, and warn of envelopes."""
+        """Return records, empty where skipped or malformed; warn of envelopes."""
         if self.envelope is not None:
-            return list(filter(None, self.envelope.unwrapped(rows, bad)[0]))
+            return self.envelope.unwrapped(rows, bad)[0]
         if (kind := recognized(rows)) is not None:
             what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
             self.numbers.notices.warn(
@@ -294,9 +301,17 @@ class JsonColumns(TextColumns):
 
         Removes label, key, time and ignored fields from the objects.
         """
+        if self.numbers.is_sampled or self._roles.bare:
+            return self._read(rows)
+        n = self._collect(rows)
+        found = self._read(rows[:n])
+        if len(self._first) < FEWEST_EVENTS:
+            return found
+        self._check_live()  # only later rows are read as decided, whatever the batch size
+        return found.followed_by(self._read(rows[n:]))
+
+    def _read(self, rows: Sequence[Any]) -> Events:
         bad: Bad = {}
-        if not (self.numbers.is_sampled or self._roles.bare):
-            self._check_live(self._opened(rows, {}))
         if self.envelope is None:
             return self._events(rows, bad)
         rows, skipped = self.envelope.unwrapped(rows, bad)
