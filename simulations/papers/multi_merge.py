@@ -33,7 +33,7 @@ from streamsvm.budgeted import kernels as budgeted
 from streamsvm.core.jit import address_of, call_pointer, kernel
 from streamsvm.features.scaler import row_at
 from streamsvm.features.statistics import observe
-from streamsvm.features.transform import load as load_row
+from streamsvm.features.transform import load_row
 
 # C and gamma.
 SETS = {"phishing": (8.0, 8.0), "a9a": (32.0, 0.008), "ijcnn1": (32.0, 2.0)}

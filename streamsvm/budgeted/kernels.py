@@ -19,7 +19,7 @@ from streamsvm.budgeted.expansion import (
     slot_max,
 )
 from streamsvm.budgeted.metric import count_due, relearn_metric
-from streamsvm.budgeted.vectors import measure, measure_all, open_classes, write_vector
+from streamsvm.budgeted.vectors import open_classes, update_all_squares, update_squares, write_vector
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import INTEGER, address_of, call_pointer, inlined, kernel, state_at, uint
 from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
@@ -183,7 +183,7 @@ def shrink(state, h):
             for b in range(coefs.shape[1]):
                 coefs[uint(c), uint(b)] *= scale
         head.scale = 1.0
-        measure_all(state)
+        update_all_squares(state)
 
 
 @inlined
@@ -212,7 +212,7 @@ def add_update(state, slot, weight):
                 delta = change * update[c] / head.scale
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
                 coefs[c, slot] += f32(delta)
-    measure(state, slot)
+    update_squares(state, slot)
 
 
 # Entry points -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import math
 
 from streamsvm.budgeted.expansion import INFINITE, bsgd_at, distances, learns_metric, padded, smallest_slot
 from streamsvm.budgeted.merging import look_up, near_loss, ratio_of, refine
-from streamsvm.budgeted.vectors import coef_range, log_kernel_between, measure, write_vector_pairs
+from streamsvm.budgeted.vectors import coef_range, log_kernel_between, update_squares, write_vector_pairs
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import INTEGER, LANES, inlined, kernel, lanes, lanes_at, lowest_bit, put_lanes, times_plus, uint
 from streamsvm.core.math import ONE, ZERO
@@ -153,11 +153,11 @@ def merge_pair(state, a, b, log_kappa):
     if not is_plain(state):
         h = refine(h, ratio, cosine, log_kappa)
     of_a = h if size_a >= size_b else 1.0 - h
-    join(state, a, b, of_a, math.exp(log_kappa * (1.0 - of_a) * (1.0 - of_a)), math.exp(log_kappa * of_a * of_a))
+    combine(state, a, b, of_a, math.exp(log_kappa * (1.0 - of_a) * (1.0 - of_a)), math.exp(log_kappa * of_a * of_a))
 
 
 @kernel
-def join(state, a, b, of_a, keep_a, keep_b):
+def combine(state, a, b, of_a, keep_a, keep_b):
     """Replace vector a and its coefficients by combinations with those of vector b.
 
     The vector becomes of_a * a + (1 - of_a) * b, its coefficients keep_a * A_a + keep_b * A_b.
@@ -175,7 +175,7 @@ def join(state, a, b, of_a, keep_a, keep_b):
             bits &= bits - uint(1)
     state.norms[to] = norm
     join_coefs(state, a, b, f32(keep_a), f32(keep_b))
-    measure(state, a)
+    update_squares(state, a)
 
 
 @kernel

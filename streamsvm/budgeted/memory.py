@@ -131,7 +131,7 @@ class BudgetedMemory(base.OnlineClassifier):
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but the model has {n_columns}")
         mark_touched(state)
-        vector_kernels.ENTRY_POINTS["measure_all"](state)
+        vector_kernels.ENTRY_POINTS["update_all_squares"](state)
 
     def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
         """Replace the support vectors and the coefficients of every head.
@@ -148,6 +148,6 @@ class BudgetedMemory(base.OnlineClassifier):
         state.heads.scale[:], state.heads.steps[:] = 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
-        vector_kernels.ENTRY_POINTS["measure_all"](state)
+        vector_kernels.ENTRY_POINTS["update_all_squares"](state)
         for b in range(n):
             state.norms[b] = vector_kernels.ENTRY_POINTS["vector_norm"](state, b)

@@ -42,7 +42,7 @@ def ratio_of(larger, smaller):
 
 
 @inlined
-def kept(h, ratio, cosine, log_kappa):
+def norm_at(h, ratio, cosine, log_kappa):
     """Return the squared norm that merging at h preserves."""
     large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
     return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
@@ -50,7 +50,7 @@ def kept(h, ratio, cosine, log_kappa):
 
 @inlined
 def nearly_kept(h, ratio, cosine, log_kappa):
-    """Compute `kept` in single precision.
+    """Compute `norm_at` in single precision.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def nearly_kept(h, ratio, cosine, log_kappa):
 def near_loss(square, product, far):
     """Return a cheap ranking criterion for candidate pairs, in float32.
 
-    For the criterion q, q / (1 + q) is 0.8 to 1.3 times the smallest loss |r phi(v_b) + phi(v_i)|^2 minus `kept`. To
+    For the criterion q, q / (1 + q) is 0.8 to 1.3 times the smallest loss |r phi(v_b) + phi(v_i)|^2 minus `norm_at`. To
     second order in `far` the loss is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c). Loops over it vectorise.
 
     Parameters
@@ -87,30 +87,30 @@ def near_loss(square, product, far):
 
 @kernel
 def golden_section(ratio, cosine, log_kappa):
-    """Maximise `kept` over h in [1/2, 1] by golden section search.
+    """Maximise `norm_at` over h in [1/2, 1] by golden section search.
 
     The first bracket surrounds the best of nine grid points.
     """
     best = 8
     for i in range(8):
-        if kept(0.5 + i / 16.0, ratio, cosine, log_kappa) > kept(0.5 + best / 16.0, ratio, cosine, log_kappa):
+        if norm_at(0.5 + i / 16.0, ratio, cosine, log_kappa) > norm_at(0.5 + best / 16.0, ratio, cosine, log_kappa):
             best = i
     low, high = max(0.5, 0.5 + (best - 1) / 16.0), min(1.0, 0.5 + (best + 1) / 16.0)
     share = 0.5 * (math.sqrt(5.0) - 1.0)
     left, right = high - share * (high - low), low + share * (high - low)
-    at_left, at_right = kept(left, ratio, cosine, log_kappa), kept(right, ratio, cosine, log_kappa)
+    at_left, at_right = norm_at(left, ratio, cosine, log_kappa), norm_at(right, ratio, cosine, log_kappa)
     while high - low > 1e-8:
         if at_left >= at_right:
             high, right, at_right = right, left, at_left
             left = high - share * (high - low)
-            at_left = kept(left, ratio, cosine, log_kappa)
+            at_left = norm_at(left, ratio, cosine, log_kappa)
         else:
             low, left, at_left = left, right, at_right
             right = low + share * (high - low)
-            at_right = kept(right, ratio, cosine, log_kappa)
+            at_right = norm_at(right, ratio, cosine, log_kappa)
     h = 0.5 * (low + high)
     # No bracket contains a maximum at the end of the range.
-    return 1.0 if kept(1.0, ratio, cosine, log_kappa) > kept(h, ratio, cosine, log_kappa) else h
+    return 1.0 if norm_at(1.0, ratio, cosine, log_kappa) > norm_at(h, ratio, cosine, log_kappa) else h
 
 
 @kernel

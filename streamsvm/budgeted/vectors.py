@@ -109,7 +109,7 @@ def open_classes(state, n):
             state.biases[at] = -state.biases[at + 1]
     state.n_classes = max(before, n)
     if before == 2 and n > 2:
-        measure_all(state)
+        update_all_squares(state)
 
 
 @inlined
@@ -120,7 +120,7 @@ def coef_range(state, h):
 
 
 @kernel
-def measure(state, slot):
+def update_squares(state, slot):
     """Recompute the squared norms of the coefficients of a vector."""
     coefs, squares, slot = state.coefs, state.squares, uint(slot)
     for h in range(state.n_heads):
@@ -131,16 +131,16 @@ def measure(state, slot):
 
 
 @kernel
-def measure_all(state):
+def update_all_squares(state):
     """Recompute the squared norms of all coefficients."""
     for b in range(state.n_vectors):
-        measure(state, b)
+        update_squares(state, b)
 
 
 _STATE = StateType(BSGD.name)
 
 ENTRY_POINTS = {
     "open_classes": EntryPoint(open_classes, (_STATE, INTEGER)),
-    "measure_all": EntryPoint(measure_all, (_STATE,)),
+    "update_all_squares": EntryPoint(update_all_squares, (_STATE,)),
     "vector_norm": EntryPoint(vector_norm, (_STATE, INTEGER)),
 }

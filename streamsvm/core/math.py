@@ -94,7 +94,7 @@ def logs_of(proba, n, others, least, out):
 
 
 @inlined
-def moved(value, step):
+def times_exp(value, step):
     """Compute `value * exp(step)` by a fourth-order series.
 
     The relative error is 2e-5 for abs(step) <= 0.3.

@@ -86,7 +86,7 @@ def _import_path() -> list[str]:
     return places if package in map(os.path.realpath, places) else [package, *places]
 
 
-def _say(text: str, *arguments: object) -> None:
+def _log_line(text: str, *arguments: object) -> None:
     """Log a line, or print it to standard error if logging is not configured."""
     package = logging.getLogger("streamsvm")
     if package.hasHandlers() or package.level != logging.NOTSET:
@@ -96,7 +96,7 @@ def _say(text: str, *arguments: object) -> None:
 
 
 def _say_waiting() -> None:
-    _say("waiting for another process that compiles the kernels")
+    _log_line("waiting for another process that compiles the kernels")
 
 
 class _Said:
@@ -111,7 +111,7 @@ def say_compiling() -> None:
         return
     _Said.done = True
     kept = f", once on this machine; kept in {cache_folder()}" if can_keep() else ""
-    _say("compiling kernels (15 to 40 s for the default classifier)%s", kept)
+    _log_line("compiling kernels (15 to 40 s for the default classifier)%s", kept)
 
 
 def _start(entries: Sequence[EntryPoint]) -> subprocess.Popen[bytes] | None:

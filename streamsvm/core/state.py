@@ -259,8 +259,8 @@ class State:
 
         Arrays are cut to the dimensions of this state.
         """
-        learned = {name: view for name, view, _ in other.kept()}
-        for name, mine, _ in self.kept():
+        learned = {name: view for name, view, _ in other.saved_entries()}
+        for name, mine, _ in self.saved_entries():
             if name in learned:
                 common = tuple(map(slice, map(min, mine.shape, learned[name].shape)))
                 mine[common] = learned[name][common]
@@ -269,7 +269,7 @@ class State:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
+    def saved_entries(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
         """Yield name, view and bounds of each saved entry, without substates."""
         for name, entry in self.schema.entries.items():
             if isinstance(entry, Number) and entry.saved:
@@ -283,7 +283,7 @@ class State:
 
     def names(self) -> list[str]:
         """Return the names of all saved entries, including substates."""
-        own = [name for name, _, _ in self.kept()]
+        own = [name for name, _, _ in self.saved_entries()]
         return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -292,7 +292,7 @@ class State:
         Names of entries in substates have the prefix `part.`. Negative zeros become positive ones, so that equal states
         give equal bytes.
         """
-        arrays = {name: np.asarray(view + view.dtype.type(0)) for name, view, _ in self.kept()}
+        arrays = {name: np.asarray(view + view.dtype.type(0)) for name, view, _ in self.saved_entries()}
         for name, part in self.parts.items():
             arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
         return arrays
@@ -312,7 +312,7 @@ class State:
         ValueError
             If an array is missing, has another shape or type, is not finite, or exceeds its bounds.
         """
-        for key, view, (low, high) in self.kept():
+        for key, view, (low, high) in self.saved_entries():
             name = under + key
             if name not in arrays:
                 raise ValueError(f"the array {name!r} is missing")

@@ -150,7 +150,7 @@ def set_threshold(group, tracked):
 
 
 @inlined
-def fill(state, covering, i):
+def predict_set(state, covering, i):
     """Predict the set of row i.
 
     It contains the most probable class and all classes above their threshold. It is empty if no class is known.
@@ -201,7 +201,7 @@ def cover_row(state, covering, i, label):
 
     The first label of a class updates nothing, because no set can contain it. Classes are numbered in order of arrival.
     """
-    fill(state, covering, i)
+    predict_set(state, covering, i)
     if 0 <= label < state.n_known:
         learn(state, probable(covering.proba[uint(i), uint(label)]), label)
     state.n_known = max(state.n_known, label + 1)

@@ -109,7 +109,7 @@ def home(state, low):
 
 
 @inlined
-def find(state, low, high):
+def find_key(state, low, high):
     """Return the place of a key in the table, or the free place for it."""
     table, slots, base, mask = state.table, state.slots, state.base, state.table.size - 1
     place = home(state, low)
@@ -135,7 +135,7 @@ def forget(state, slot):
         state.n_bytes -= record.size
     record.status = FORGOTTEN
     state.n_known -= 1
-    gap = find(state, record.low, record.high)
+    gap = find_key(state, record.low, record.high)
     place = gap
     while True:
         place = (place + 1) & mask
@@ -153,14 +153,14 @@ def fill_table(state):
     for slot in range(state.known, state.next):
         record = state.slots[slot - state.base]
         if record.status != FORGOTTEN:
-            state.table[find(state, record.low, record.high)] = slot + 1
+            state.table[find_key(state, record.low, record.high)] = slot + 1
 
 
 # Slots --------------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def note(state, kind, op, slot, label, lag):
+def write_entry(state, kind, op, slot, label, lag):
     """Write an entry to the journal and count it."""
     entry = state.journal[state.n_entries]
     entry[KIND], entry[POSITION], entry[SLOT], entry[LABEL], entry[LAG] = kind, op, slot, label, lag
@@ -169,9 +169,9 @@ def note(state, kind, op, slot, label, lag):
 
 
 @inlined
-def leave(state, kind, op, slot):
+def end_pending(state, kind, op, slot):
     """Note that an event is no longer pending."""
-    note(state, kind, op, slot, TIMEOUT_LABEL, state.wait)
+    write_entry(state, kind, op, slot, TIMEOUT_LABEL, state.wait)
     state.n_pending -= 1
     state.n_bytes -= state.slots[slot - state.base].size
 
@@ -183,7 +183,7 @@ def expire(state, op):
         record = state.slots[state.first - state.base]
         if record.status == PENDING:
             record.status = EXPIRED
-            leave(state, TIMEOUT, op, state.first)
+            end_pending(state, TIMEOUT, op, state.first)
         elif record.status == EARLY:
             forget(state, state.first)
             state.n_early -= 1
@@ -205,7 +205,7 @@ def drop_oldest(state, op):
     while state.slots[state.first - state.base].status not in (PENDING, EARLY):
         state.first += 1
     if state.slots[state.first - state.base].status == PENDING:
-        leave(state, DROPPED, op, state.first)
+        end_pending(state, DROPPED, op, state.first)
     else:
         state.n_early -= 1
         state.counts[LOST] += 1
@@ -251,22 +251,22 @@ def match(state, op, slot, label, time):
     state.n_pending -= 1
     if not state.relearns:
         state.n_bytes -= record.size
-    note(state, IN_TIME, op, slot, label, time - record.time)
+    write_entry(state, IN_TIME, op, slot, label, time - record.time)
 
 
 @inlined
 def take_event(state, op, low, high, time, size):
     """Process an event."""
-    place = find(state, low, high)
+    place = find_key(state, low, high)
     early = state.table[place] - 1
     if early >= 0 and state.slots[early - state.base].status != EARLY:
-        note(state, DUPLICATE, op, -1, NO_LABEL, 0)
+        write_entry(state, DUPLICATE, op, -1, NO_LABEL, 0)
         return
     slot = take_slot(state, place, low, high, PENDING, NO_LABEL, time)
     state.slots[slot - state.base].size = size
     state.n_pending += 1
     state.n_bytes += size
-    note(state, EVENT, op, slot, NO_LABEL, 0)
+    write_entry(state, EVENT, op, slot, NO_LABEL, 0)
     if early >= 0:
         record = state.slots[early - state.base]
         record.status = FORGOTTEN
@@ -279,12 +279,12 @@ def take_event(state, op, low, high, time, size):
 @inlined
 def take_label(state, op, low, high, label, time):
     """Process a label."""
-    place = find(state, low, high)
+    place = find_key(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
         slot = take_slot(state, place, low, high, EARLY, label, time)
         state.n_early += 1
-        note(state, BEFORE, op, slot, label, 0)
+        write_entry(state, BEFORE, op, slot, label, 0)
         return
     record = state.slots[slot - state.base]
     status, before, lag = record.status, record.label, time - record.time
@@ -299,7 +299,7 @@ def take_label(state, op, low, high, label, time):
         kind = REPEATED
     else:
         kind = CORRECTED if status == LABELLED else DIFFERENT
-    note(state, kind, op, slot, label, lag)
+    write_entry(state, kind, op, slot, label, lag)
 
 
 @inlined

@@ -20,7 +20,7 @@ from streamsvm.delayed.label_join import (
     PENDING,
     TIMEOUT,
     expire,
-    find,
+    find_key,
     process,
 )
 from streamsvm.ensemble import vote
@@ -40,7 +40,7 @@ table_at = state_at(JOIN_TABLE)
 @inlined
 def needs_batch(state, low, high, time):
     """Return whether an event or label makes the learner learn other events."""
-    slots, slot, newest = state.slots, state.table[find(state, low, high)] - 1, max(time, state.clock)
+    slots, slot, newest = state.slots, state.table[find_key(state, low, high)] - 1, max(time, state.clock)
     if state.learns_timeouts:
         for at in range(state.first - state.base, state.next - state.base):
             if newest - slots[at].arrived <= state.wait:
@@ -258,7 +258,7 @@ def add_label(table, key, n_key, time, label):
     time = moment(state, time)
     if needs_batch(state, low, high, time):
         return NOT_TAKEN
-    slot = state.table[find(state, low, high)] - 1
+    slot = state.table[find_key(state, low, high)] - 1
     state.n_entries = 0
     process(state, 0, low, high, time, label, 0)
     for i in range(state.n_entries):

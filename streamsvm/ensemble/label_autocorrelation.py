@@ -67,13 +67,13 @@ from streamsvm.ensemble.label_baselines import (
     append_label,
     context,
     count_label,
-    expect,
     learn_accuracies,
     learn_shares,
     most_accurate,
     n_answers,
     n_others,
     place_in,
+    predict_label,
     put_ahead,
     season_label,
     share_of,
@@ -169,7 +169,7 @@ AUTOCORRELATION = Schema(
 def find_lift(state, labels, n):
     """Write the weighted lifts of n classes after the previous labels to `lifts`."""
     lifts, base, expected = state.lifts, state.base, state.expected
-    expect(state, labels, n)
+    predict_label(state, labels, n)
     for c in range(n):
         lifts[c] = state.weight * log_of(expected[c] / max(base[c], LEAST_BY_VOTE))
         state.mixtures[EXPECTED, c] = expected[c]

@@ -104,7 +104,7 @@ FIELDS: dict[str, SchemaEntry] = {
 
 
 @kernel
-def expect(state, labels, n):
+def predict_label(state, labels, n):
     """Predict the label of an event among the n classes voted on.
 
     Writes the mixture to `expected` and the class frequencies to `base`.
@@ -288,7 +288,7 @@ def share_of(state, row, label, n):
 
 @kernel
 def learn_shares(state, labels, n, place):
-    """Update the mixture with the class at `place`, directly after `expect`."""
+    """Update the mixture with the class at `place`, directly after `predict_label`."""
     rows, shares = state.predicted, state.shares
     update_shares(shares, rows[:, place])
     last, ago = place_in(state, labels[0], n), place_in(state, state.ago, n)

@@ -39,7 +39,7 @@ def has_room(state):
 
 
 @kernel
-def note(state, key):
+def add_note(state, key):
     """Record a prediction together with the labels known now."""
     n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
     if state.n_learned > 0 and n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
@@ -67,10 +67,10 @@ def recall(state, key):
         Index of the note; NOW if the current labels apply, because the event was not predicted since the last label;
         UNKNOWN if its note may be lost.
     """
-    first = find(state, key, False)
+    first = find_note(state, key, False)
     if first < 0:
         return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and may_wait(state) else NOW
-    return first if state.distinct > 0.5 else find(state, key, True)
+    return first if state.distinct > 0.5 else find_note(state, key, True)
 
 
 @inlined
@@ -82,7 +82,7 @@ def may_wait(state):
 
 
 @inlined
-def find(state, key, newest):
+def find_note(state, key, newest):
     """Return the index of the oldest or newest note of an event, or -1."""
     n, oldest = state.n_notes, state.oldest
     for i in range(n):
@@ -120,8 +120,8 @@ def drop(state, key):
     Labels arrive in the order of events, so earlier notes are obsolete. Removed notes that waited while an equal row
     was learned update `distinct`.
     """
-    n, oldest, at = state.n_notes, state.oldest, find(state, key, False)
-    is_fresh = (find(state, key, True) - oldest) % NOTES >= n - state.n_fresh
+    n, oldest, at = state.n_notes, state.oldest, find_note(state, key, False)
+    is_fresh = (find_note(state, key, True) - oldest) % NOTES >= n - state.n_fresh
     n_dropped = (at - oldest) % NOTES + 1
     for i in range(n):
         slot = (oldest + i) % NOTES

@@ -155,7 +155,7 @@ def learn(state, label):
     state.n_learned += 1
     every = EVERY if state.n_built >= TREES else EVERY_EARLY
     if state.n_learned >= FIRST and state.n_learned % every == 0 and state.n_classes > 1 and state.n_columns > 0:
-        build(state)
+        replace_oldest_tree(state)
 
 
 @inlined
@@ -176,7 +176,7 @@ def add_outputs(state, t, sign):
 
 
 @kernel
-def build(state):
+def replace_oldest_tree(state):
     """Replace the oldest tree by one that is fitted to the gradient given the others."""
     t, m = state.n_built % TREES, min(state.n_learned, SAMPLE)
     if state.n_built >= TREES:

@@ -39,7 +39,7 @@ from streamsvm.ensemble.label_baselines import ANSWERS
 from streamsvm.ensemble.label_memories import is_current, n_waiting, remember
 from streamsvm.ensemble.late_mixture import BY_P, BY_POOL
 from streamsvm.ensemble.many_classes import best_named, class_at, place_of
-from streamsvm.ensemble.notes import has_room, note, row_key
+from streamsvm.ensemble.notes import add_note, has_room, row_key
 from streamsvm.ensemble.probabilities import find_proba
 from streamsvm.features.ranks import observe_ranks
 from streamsvm.features.scaler import (
@@ -48,8 +48,8 @@ from streamsvm.features.scaler import (
     rows_at,
 )
 from streamsvm.features.statistics import observe
-from streamsvm.features.transform import load, load_pairs
-from streamsvm.online.batch import BATCH, answer, keep_pairs, late_at
+from streamsvm.features.transform import load_pairs, load_row
+from streamsvm.online.batch import BATCH, keep_pairs, late_at, write_proba
 
 # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ def load_event(state, block, values, columns, k, at):
         0, or -1 - i if entry i cannot be used.
     """
     rows = state.rows
-    m = load(rows, values, columns)
+    m = load_row(rows, values, columns)
     if m < 0:
         return m
     row = block.rows[k]
@@ -241,7 +241,7 @@ def vote_on(state, block, batch, k, cached):
     if late >= 0 and row.label < 0:
         remember_votes(state, batch.memories[late])
     elif late < 0 and state.uses_autocorrelation and batch.notes > 0:
-        note(state.autocorrelation, row.key)
+        add_note(state.autocorrelation, row.key)
     return best_named(state)
 
 
@@ -259,7 +259,7 @@ def vote_on_rows(address, block_address, request_address):
         if batch.predicts > 0:
             batch.codes[i] = best
             if best >= 0:
-                answer(batch, i, best, state.proba, state.n_classes)
+                write_proba(batch, i, best, state.proba, state.n_classes)
         if state.rows.calls_back > 0:
             call_back(state.rows, label, i)
         if label >= 0:

@@ -19,7 +19,7 @@ from streamsvm.features.scaler import (
 
 
 @inlined
-def load(rows, values, columns):
+def load_row(rows, values, columns):
     """Scale a row and make it the current row.
 
     Parameters
@@ -39,7 +39,7 @@ def load(rows, values, columns):
 
 @inlined
 def load_whole(rows, values):
-    """Implement `load` for a row with an entry in each of the first n columns.
+    """Implement `load_row` for a row with an entry in each of the first n columns.
 
     Missing values become 0.
     """
@@ -68,7 +68,7 @@ def load_whole(rows, values):
 
 @kernel
 def load_pairs(rows, stats, values, columns):
-    """Implement `load` for any row, without its missing values.
+    """Implement `load_row` for any row, without its missing values.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ class Snapshots:
 def _places(schema: Schema, dims: tuple[tuple[str, int], ...]) -> State:
     """Return the layout of the memory of states with these dimensions."""
     state = State(schema, dict(dims))
-    kept = [(view.dtype.type, _offsets(view, state) // 8, bounds) for _, view, bounds in state.kept()]
+    kept = [(view.dtype.type, _offsets(view, state) // 8, bounds) for _, view, bounds in state.saved_entries()]
     saved = np.unique(np.concatenate([np.zeros(0, i64), *(words for _, words, _ in kept)]))
     addresses = np.unique(_address_words(schema, state))
     places = State(PLACES, {"words": len(saved), "addresses": len(addresses)})

@@ -73,7 +73,7 @@ def late_at(batch, i):
 
 
 @inlined
-def answer(batch, i, best, proba, n):
+def write_proba(batch, i, best, proba, n):
     """Write the requested probabilities of row i, given its predicted class among n."""
     if batch.scores.size == 0:
         return

@@ -28,7 +28,7 @@ import numpy as np
 
 from streamsvm.core.jit import inlined, kernel, uint
 from streamsvm.core.losses import best_class, fast_softmax_terms, scale_terms
-from streamsvm.core.math import log_of, logs_of, most_loss, moved
+from streamsvm.core.math import log_of, logs_of, most_loss, times_exp
 from streamsvm.core.schema import Array, Number, Schema
 from streamsvm.core.state import State
 
@@ -79,7 +79,7 @@ def surprise(values, proba, n, label):
 @inlined
 def stepped(value, step, least, most):
     """Return value * exp(step), clipped to the bounds."""
-    return min(max(moved(value, step), least), most)
+    return min(max(times_exp(value, step), least), most)
 
 
 @inlined

@@ -26,8 +26,8 @@ from streamsvm.core.jit import (
 )
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
 from streamsvm.features.statistics import observe_current_row
-from streamsvm.features.transform import load
-from streamsvm.online.batch import BATCH, answer, is_learned
+from streamsvm.features.transform import load_row
+from streamsvm.online.batch import BATCH, is_learned, write_proba
 
 # Return value of `unpack` if it copies no values.
 NOT_TAKEN = -(1 << 62)
@@ -40,7 +40,7 @@ def drive(address, values_address, columns_address, n, shared):
     """
     rows = rows_at(address)
     values, columns = values_at(values_address, n), columns_at(columns_address, n)
-    m = load(rows, values, columns)
+    m = load_row(rows, values, columns)
     if m < 0:
         rows.best = m - 1
         return
@@ -136,7 +136,7 @@ def run_rows(rows, batch):
         if batch.predicts:
             batch.codes[i] = rows.best
             if rows.best >= 0:
-                answer(batch, i, rows.best, rows.proba, rows.n_shares)
+                write_proba(batch, i, rows.best, rows.proba, rows.n_shares)
     return indptr.size - 1
 
 

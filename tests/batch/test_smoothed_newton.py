@@ -64,7 +64,7 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
 
     def gradient(point):
         r = np.empty((1, 40))
-        kernels.measure(margins(point), r[0])
+        kernels.fill_dual_point(margins(point), r[0])
         return -np.append(matrix.adjoint(r)[0], r.sum())
 
     def value(point):

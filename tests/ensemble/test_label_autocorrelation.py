@@ -19,7 +19,7 @@ add_autocorrelation, combine, learn_autocorrelation, learn_exponent, drop, note,
     interpreted(kernel, "compare")
     for kernel in (
         *(autocorrelation.add_autocorrelation, autocorrelation.combine, autocorrelation.learn_autocorrelation),
-        *(autocorrelation.learn_exponent, notes.drop, notes.note, notes.recall),
+        *(autocorrelation.learn_exponent, notes.drop, notes.add_note, notes.recall),
     )
 )
 # Products of hashes overflow, as in compiled code.

@@ -166,7 +166,7 @@ class Kernel:
         return self.rows, values, columns
 
     def load(self, row: Sequence[float]) -> int:
-        return int(transform.load(*self._entries(row)))
+        return int(transform.load_row(*self._entries(row)))
 
     def scaled(self, row: Sequence[float]) -> list[float]:
         m = self.load(row)

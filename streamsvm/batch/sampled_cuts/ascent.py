@@ -21,7 +21,7 @@ LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
 # Rows with at least this share of the largest gain also take a step, at most MORE rows per class.
 NEAR, MORE = np.float32(0.05), 4
-# Number of interleaved parts in `largest`, because compilers do not vectorise an argmax.
+# Number of interleaved parts in `index_of_largest`, because compilers do not vectorise an argmax.
 LANES = 128
 
 
@@ -47,7 +47,7 @@ class Dual(NamedTuple):
     losses: Any
 
 
-class Rows(NamedTuple):
+class RowTerms(NamedTuple):
     """Quantities of each row that determine a step.
 
     Parameters
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
     gains, beside
         The gain of a step alone, and given the first row's step.
     lanes
-        Scratch of `largest`.
+        Scratch of `index_of_largest`.
     """
 
     high: Any
@@ -95,7 +95,7 @@ def ascend(dual, n_steps, tol):
     gram, share, most, weights, losses = dual
     n = weights.shape[1]
     padded = n + -n % LANES
-    rows = Rows(
+    rows = RowTerms(
         np.empty(n, np.float32),
         np.empty(n, np.int32),
         np.empty(n, np.float32),
@@ -116,7 +116,7 @@ def ascend(dual, n_steps, tol):
         if step % LOOK == 0 and gap_of(losses, weights, rows.high, most) <= tol:
             return step
         gain_alone(rows.high, rows.low, rows.room, rows.squares, rows.gains)
-        i = largest(rows.gains, rows.lanes)
+        i = index_of_largest(rows.gains, rows.lanes)
         if rows.gains[i] <= ZERO:
             return step
         step_others(dual, rows, i, step_pair(dual, rows, i))
@@ -130,12 +130,12 @@ def step_pair(dual, rows, i):
     Returns that row; if no row gains, an arbitrary one.
     """
     gram, share = dual.gram, dual.share
-    together(gram[i], share, i, rows.up, rows.down, rows.shared)
+    mixed_curvatures(gram[i], share, i, rows.up, rows.down, rows.shared)
     slope, square, room = rows.high[i] - rows.low[i], rows.squares[i], rows.room[i]
     alone = min(slope / square, room)
     gain_beside(rows, alone, ONE / square if alone < room else ZERO)
     rows.beside[i] = ZERO
-    j = largest(rows.beside, rows.lanes)
+    j = index_of_largest(rows.beside, rows.lanes)
     if rows.beside[j] > ZERO:
         first = Line(slope, square, -rows.back[i], room)
         second = Line(rows.high[j] - rows.low[j], rows.squares[j], -rows.back[j], rows.room[j])
@@ -209,7 +209,7 @@ def gap_of(losses, weights, high, most):
 
 
 @jit_fastmath
-def together(values, share, i, up, down, shared):
+def mixed_curvatures(values, share, i, up, down, shared):
     """Compute the mixed curvature of each row's step with the step of row i.
 
     `values` is row i of the kernel matrix.
@@ -251,7 +251,7 @@ def gain_beside(rows, alone, inverse):
 
 
 @jit_fastmath
-def largest(values, lanes):
+def index_of_largest(values, lanes):
     """Return the index of the largest of a multiple of LANES values."""
     for k in range(LANES):
         lanes[uint(k)] = values[uint(k)]

@@ -65,7 +65,7 @@ def label(m, i):
 
 
 @jit_fastmath
-def measure(m, r):
+def fill_dual_point(m, r):
     """Fill r with y * alpha, where alpha = c * psi'(u) is the dual point.
 
     Returns

@@ -131,7 +131,7 @@ class Problem:
 
     def measure(self, r: Floats) -> None:
         """Compute losses and the dual point at the current margins; r becomes alpha y."""
-        self.sums = kernels.measure(self.margins, r)
+        self.sums = kernels.fill_dual_point(self.margins, r)
 
     def assess(self, v: Floats, r: Floats) -> None:
         """Compute gradient, objective and bound from r = alpha y and v = sum(alpha y x)."""
@@ -161,7 +161,7 @@ class Problem:
 
     def _hinge(self, z: Floats, b: float) -> float:
         margins = self.margins._replace(z=z, bias=b, eps=EPS_LAST)
-        return float(kernels.measure(margins, np.empty(len(z)))[0])
+        return float(kernels.fill_dual_point(margins, np.empty(len(z)))[0])
 
     # The step ----------------------------------------------------------------------------------------------------
 
