@@ -79,7 +79,8 @@ class EventLearner(LearnerMemory):
                 pass
             else:
                 if self._event(rows.address, packed, code, 1.0) == 0:
-                    if self._first is not None:
+                    first = self._first
+                    if first is not None and not first.add_packed(packed):
                         self._inspect_event(np.arange(plain_length), np.frombuffer(packed))
                     return
         self._learn(x, y, w)
