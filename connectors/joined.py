@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 from connectors.columns.strings import CategoricalColumn, StringColumn
 from connectors.errors import ConnectorError
 from connectors.events import Batch, LateLabels, Origins, Position
+from connectors.notices import Notices
 from connectors.progress import BatchProgress, place_of
 from connectors.streams import Source
 
 _SOUND = frozenset({str, int, bool})  # types whose values are never missing
+# Records are reported as unsorted if they are earlier than those before by more than this share of their time range in
+# the mean. Sensors that overlap a little are not. Only the first batch of a file counts, so that resumed runs agree.
+_MOST_DISORDER, _FEWEST = 0.1, 100
 
 
 class JoinedSource(Source):
@@ -100,7 +104,8 @@ class JoinedSource(Source):
     @property
     def notices(self) -> list[str]:
         """Warnings of both streams."""
-        return [*self.events.notices, *self.labels.notices]
+        own = (text for side in self._sides for text in side.notices.texts)
+        return [*self.events.notices, *self.labels.notices, *own]
 
     @property
     def categories(self) -> Sequence[str]:
@@ -190,7 +195,7 @@ class _Side:
     """
 
     def __init__(self, source: Source, *, labelled: bool = False) -> None:
-        self._source, self._labelled = source, labelled
+        self._source, self._labelled, self.notices = source, labelled, Notices()
         self._begin(BatchProgress(source.position), None)
 
     def _begin(self, progress: BatchProgress, clock: int | None) -> None:
@@ -258,6 +263,11 @@ class _Side:
         if self._clock is not None:
             times = np.maximum(times, self._clock)
         self._all_times = np.maximum.accumulate(times)
+        if self._clock is None and len(times) >= _FEWEST and not self._source.is_live:
+            behind = np.mean(self._all_times.astype(np.float64) - times)
+            if behind > _MOST_DISORDER * (float(times.max()) - float(times.min())):
+                what = "the times are not in order, but events and labels are merged by time: sort the records by time"
+                self.notices.warn(f"{self._source.name}: {what}")
 
     def _unjoinable(self, batch: Batch) -> dict[int, str]:
         """Return why records cannot be joined, by row."""

@@ -15,6 +15,7 @@ import pytest
 from connectors import ConnectorError, Source, open_source
 from connectors.events import Batch, Origins
 from connectors.joined import JoinedSource
+from tests.connectors.streams import write
 from tests.errors import raises
 
 Item = tuple[Any, ...]
@@ -302,3 +303,17 @@ def test_progress_and_categories_are_those_of_the_events_and_warnings_those_of_b
     source = JoinedSource(Telling("e", []), Telling("l", [], fraction=0.5))
     assert (source.fraction, source.categories) == (0.25, ("colour",))
     assert source.notices == ["a warning", "a warning"]
+
+
+@pytest.mark.parametrize(("step", "warned"), [(1, 0), (-1, 1), (7, 1)])
+def test_times_that_are_not_in_order_cause_one_warning(tmp_path, step, warned):
+    times = [60 * (i * step % 200) + i % 3 for i in range(200)]  # seconds that overlap a little
+    events = write(tmp_path / "events.csv", "id,t,x\n" + "".join(f"{i},{t},1\n" for i, t in enumerate(times)))
+    labels = write(tmp_path / "labels.csv", "id,t,y\n" + "".join(f"{i},{60 * i},a\n" for i in range(200)))
+    options = {"key": "id", "time": "t", "time_unit": "s"}
+    source = JoinedSource(open_source(events, **options), open_source(labels, label="y", **options))
+    for _ in source:
+        pass
+    assert [text for text in source.notices if "not in order" in text] == [
+        f"{events}: the times are not in order, but events and labels are merged by time: sort the records by time"
+    ][:warned]
