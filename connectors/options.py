@@ -90,11 +90,11 @@ class Options:
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
         self.name = name
         self._given = {key: value for key, value in given.items() if value is not None}
-        self._asked: list[str] = []
+        self._read: list[str] = []
 
     def value(self, key: str) -> Any:
         """Return the unconverted value of an option."""
-        self._asked.append(key)
+        self._read.append(key)
         return self._given.pop(key, None)
 
     def _refuse(self, key: str, value: Any, wanted: str) -> ConnectorError:
@@ -192,7 +192,7 @@ class Options:
 
     def allow(self, keys: Iterable[str]) -> None:
         """Add option names to the list in the message about unknown options."""
-        self._asked += keys
+        self._read += keys
 
     def rest(self) -> dict[str, Any]:
         """Return all options not read so far."""
@@ -203,6 +203,6 @@ class Options:
         """Raise ConnectorError for options that were not read."""
         if self._given:
             unknown, first = ", ".join(f"`{key}`" for key in self._given), next(iter(self._given))
-            allowed = ", ".join(f"`{key}`" for key in sorted(set(self._asked)))
+            allowed = ", ".join(f"`{key}`" for key in sorted(set(self._read)))
             what = f"unknown option {unknown}; allowed are {allowed}"
             raise ConnectorError(f"{self.name}: {what}", "unknown", option=first)

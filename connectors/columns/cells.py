@@ -155,12 +155,12 @@ class Labels(Memo):
     def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
         super().__init__(self._meaning)
         self._missing, self._notices, self._label_of = missing, notices, convert
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def _meaning(self, text: str) -> Any:
         label = None if text in self._missing else self._label_of(text)
-        if label is None and text not in _PLAINLY_MISSING | self._told:
-            self._told.add(text)
+        if label is None and text not in _PLAINLY_MISSING | self._reported:
+            self._reported.add(text)
             if text.casefold() == _WORD and self._missing == MISSING:
                 self._notices.warn(
                     f"the label {text!r} is taken as missing, so that its events have no label: --set missing='?' "

@@ -107,7 +107,7 @@ class PartitionColumns(TextColumns):
 
 
 # Between two looks for new files: at least a second, and a multiple of the time that a look takes.
-LOOK_S, _LOOK_PAUSES = 1.0, 10.0
+CHECK_S, _CHECK_PAUSES = 1.0, 10.0
 
 
 class MultipleFilesSource(PrefetchSource):
@@ -223,14 +223,14 @@ class MultipleFilesSource(PrefetchSource):
             elif not self._files.follow:
                 return
             elif time.monotonic() < due:
-                time.sleep(LOOK_S / 4)
+                time.sleep(CHECK_S / 4)
                 yield Batch([], [], Origins({}, {}), self._at)
             else:
                 began = time.monotonic()
                 self._files.find_new()
                 self._plan(self._files.left)
                 ended = time.monotonic()
-                due = ended + max(LOOK_S, _LOOK_PAUSES * (ended - began))
+                due = ended + max(CHECK_S, _CHECK_PAUSES * (ended - began))
 
     def _rest_of_file(self) -> Iterator[Batch]:
         """Yield the batches of the current file; the last position is the end of it."""

@@ -22,7 +22,7 @@ logger = logging.getLogger("connectors.kafka")
 CONNECT_S = 10
 """Default timeout of the first response, if `bootstrap_timeout_ms` is not set."""
 
-ANSWER_S = 10
+RESPONSE_S = 10
 """Timeout of a request about offsets or topics."""
 
 SURE_S = 2.0

@@ -16,9 +16,9 @@ T = TypeVar("T")
 START_S = 30.0
 """Default of `broker_timeout` before the run has begun."""
 
-_SAY_S = 10.0  # initial time between two warnings
+_WARN_S = 10.0  # initial time between two warnings
 _SAY_SELDOM_S = 300.0  # its maximum
-LOOK_S = 0.1  # time between two attempts
+RETRY_S = 0.1  # time between two attempts
 
 PASSING = {
     # Not retriable for the client, but sent by brokers that stop, start or hand over their partitions.
@@ -89,7 +89,7 @@ class RetryTimeout:
         now = time.monotonic()
         if self._since is None:
             self._since, self._say_at = now if since is None else since, now
-            self._pause = _SAY_S
+            self._pause = _WARN_S
         waited = now - self._since
         if waited >= self.seconds:
             raise UnreachableError(f"{error} (after {waited:.0f} s of retries)") from error
@@ -99,7 +99,7 @@ class RetryTimeout:
             logger.warning(
                 "%s: no %s available; retrying%s", error, self._what, f" ({waited:.0f} s so far)" if waited >= 1 else ""
             )
-        time.sleep(LOOK_S)
+        time.sleep(RETRY_S)
 
     def reset(self, name: str) -> None:
         """Reset the timeout after a success."""

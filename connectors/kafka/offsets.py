@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import ANSWER_S, Brokers, convert_errors, describe, logger
+from connectors.kafka.clients import RESPONSE_S, Brokers, convert_errors, describe, logger
 from connectors.kafka.failures import is_transient
 from connectors.kafka.producer import BackgroundCall
 
 if TYPE_CHECKING:
     from connectors.kafka.source_options import SourceOptions
 
-LIVE_ANSWER_S = 2.0
+LIVE_RESPONSE_S = 2.0
 """Timeout of a query during a run; it is repeated later."""
 
 _STALLED_S = 0.5  # without a record and with a lag; an open transaction may be the reason
@@ -61,7 +61,7 @@ class Offsets:
 
         return TopicPartition(self._topic, partition)
 
-    def query(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
+    def query(self, which: str, partitions: Sequence[int], seconds: float = RESPONSE_S) -> dict[int, int]:
         """Query `beginning_offsets` or `end_offsets`."""
         with convert_errors(self.name, "the offsets of its partitions cannot be read"):
             found = getattr(self._consumer, which)(list(map(self.tp, partitions)), timeout_ms=seconds * 1000)
@@ -142,7 +142,7 @@ class Offsets:
     def reached(self, partition: int) -> int:
         """Return the position of the client in a partition."""
         with convert_errors(self.name, "its position cannot be read"):
-            return int(self._consumer.position(self.tp(partition), timeout_ms=LIVE_ANSWER_S * 1000) or 0)
+            return int(self._consumer.position(self.tp(partition), timeout_ms=LIVE_RESPONSE_S * 1000) or 0)
 
 
 class Lag:
@@ -186,7 +186,7 @@ class Lag:
     def _commit(self, offsets: Mapping[Any, Any]) -> None:
         from kafka.errors import KafkaError, NoError
 
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + RESPONSE_S
         with contextlib.closing(self._brokers.admin()) as client:
             while True:
                 try:

@@ -89,8 +89,8 @@ def without_value(name: str, letter: bytes, largest: int) -> bytes:
     )
 
 
-_LOOK_S = 0.1  # between two looks at a batch
-_LEAVE_S = 60.0  # for the thread of an abandoned producer to end
+_CHECK_S = 0.1  # between two checks of a batch
+_JOIN_S = 60.0  # for the thread of an abandoned producer to end
 _OVERHEAD = 32  # bytes of a record in addition to its key and value
 _HEADER = 61  # bytes of a batch
 _UNBOUNDED = 1 << 30  # bytes of a batch: `split_by_size` has bounded it
@@ -154,7 +154,7 @@ def check_queued(producer: Any, future: Any) -> None:
     """Wait for a queued batch; raise its error if the broker did not accept it."""
     from kafka.errors import MessageSizeTooLargeError
 
-    while not future.wait(_LOOK_S):
+    while not future.wait(_CHECK_S):
         if not producer._accumulator.has_incomplete and not future.is_done:
             raise MessageSizeTooLargeError("a batch was split")  # the futures of its parts are unknown
     _, _, error_of = future.value
@@ -267,7 +267,7 @@ class TransactionalProducer:
         from kafka.errors import KafkaConnectionError
 
         with contextlib.suppress(AttributeError):
-            self._producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
+            self._producer._sender.join(_JOIN_S)  # it may be waiting for a broker
         with contextlib.suppress(Exception):
             self._producer.close(timeout=0)
         with contextlib.suppress(AttributeError):  # otherwise calls that wait for the transaction never end

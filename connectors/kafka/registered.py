@@ -19,7 +19,7 @@ _FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "cs
 _ALIASES = {"jsonl": "json"}
 SURE_S = 2.0  # for which a new schema may be unknown to a part of the registry
 _AGAIN_S = 30.0  # between two requests of an unknown schema
-LOOK_S = 0.2  # between two requests before that
+RETRY_S = 0.2  # between two requests before that
 _MOST_ABSENT = 10_000
 
 
@@ -70,7 +70,7 @@ class RegistryValues(JsonValues):
         """Ask for a schema. Return False if it is unknown, but may be too new."""
         first, last, _ = self._absent.get(number, (now, float("-inf"), ""))
         is_sure = now - first >= SURE_S
-        if now - last < (_AGAIN_S if is_sure else LOOK_S):
+        if now - last < (_AGAIN_S if is_sure else RETRY_S):
             return is_sure
         try:
             self._readers[number] = self._reader(number, self.registry.schema(number))

@@ -23,7 +23,7 @@ from connectors.options import Options
 USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 """Environment variable with USER:PASSWORD."""
 _WAY = f"set {USER_INFO}, or basic_auth_user_info in the table [schema_registry] of client=FILE.toml"
-_ANSWER_S = 5.0
+_RESPONSE_S = 5.0
 _MOST_BYTES = 1 << 24  # of a response
 _MOST_REFERENCES = 1000
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
@@ -162,7 +162,7 @@ class SchemaRegistry:
     def _get_from(self, url: str, path: str) -> Any:
         request = urllib.request.Request(url + path, headers=self._headers)
         try:
-            with self._opener.open(request, timeout=_ANSWER_S) as answer:
+            with self._opener.open(request, timeout=_RESPONSE_S) as answer:
                 return json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
             with contextlib.closing(error):

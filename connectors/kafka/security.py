@@ -19,7 +19,7 @@ from connectors.errors import ConnectorError, OptionError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-_ANSWER_S = 3.0  # timeout of a response; the client waits for slower brokers
+_RESPONSE_S = 3.0  # timeout of a response; the client waits for slower brokers
 _NO_SASL, _OTHER_MECHANISM = 34, 33  # error codes of the protocol
 _PACKAGES = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
 Ask = Callable[[Any], Any]
@@ -254,7 +254,7 @@ def _connected(server: str, context: ssl.SSLContext | None) -> Iterator[Ask]:
     host = host.strip("[]")
     parser = KafkaProtocol(client_id="streamsvm", receive_message_max_bytes=1 << 20)
     with contextlib.ExitStack() as stack:
-        line = stack.enter_context(socket.create_connection((host, int(port)), _ANSWER_S))
+        line = stack.enter_context(socket.create_connection((host, int(port)), _RESPONSE_S))
         if context is not None:
             line = stack.enter_context(context.wrap_socket(line, server_hostname=host.rstrip(".")))
 

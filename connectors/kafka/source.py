@@ -11,7 +11,7 @@ from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Batch, Position
 from connectors.kafka.clients import CONNECT_S, Brokers, Topic, convert_errors, logger, named_servers, split_address
 from connectors.kafka.failures import START_S, RetryTimeout
-from connectors.kafka.offsets import LIVE_ANSWER_S, Lag, Offsets
+from connectors.kafka.offsets import LIVE_RESPONSE_S, Lag, Offsets
 from connectors.kafka.reader import Reader
 from connectors.kafka.source_options import SourceOptions
 from connectors.options import Options
@@ -19,8 +19,8 @@ from connectors.streams import Source
 
 _WAIT_S = 0.01  # for more records, once, before results are made durable
 _IDLE_S = 0.05  # after that
-LOOK_S = 30.0  # between two checks for new partitions
-ASK_S = 5.0  # between two queries of the ends of partitions and of the topic id
+CHECK_S = 30.0  # between two checks for new partitions
+QUERY_S = 5.0  # between two queries of the ends of partitions and of the topic id
 _SUSPENDED_S = 2.0  # after the deadline of a poll: the process did not run, so that no broker was silent
 DRY_S = 30.0  # with a lag and without an event, before a warning
 _REGISTRY = "schema registry"
@@ -76,8 +76,8 @@ class KafkaSource(Source):
         (self.servers, self.name), self.topic = named_servers(servers, topic), topic
         self._options = own = SourceOptions(Options(self.name, options), topic)
         self._closed = self._waited = self._stalled = False
-        self._looked = self._asked = self._refreshed = self._waiting_since = time.monotonic()
-        self._checked = -ASK_S
+        self._checked_at = self._queried_at = self._refreshed = self._waiting_since = time.monotonic()
+        self._checked = -QUERY_S
         self._brokers = Brokers(self.name, self.servers, own.client)
         self._published = Lag(self._brokers, own.group)
         self._starting = RetryTimeout(START_S if own.timeout_s is None else own.timeout_s)
@@ -205,7 +205,7 @@ class KafkaSource(Source):
             self._waited = not reader.ready
             self._check_topic()
         except UnreachableError as error:
-            if time.monotonic() - self._checked >= ASK_S:
+            if time.monotonic() - self._checked >= QUERY_S:
                 self._check_exists()
                 self._checked = time.monotonic()
             self._timeout.wait(error)
@@ -252,12 +252,12 @@ class KafkaSource(Source):
     def _check_topic(self) -> None:
         """Check for new partitions and offsets at regular intervals, even under load."""
         now, offsets = time.monotonic(), self._offsets
-        if now - self._looked >= (LOOK_S if offsets.next else 1.0):
-            self._looked = now
+        if now - self._checked_at >= (CHECK_S if offsets.next else 1.0):
+            self._checked_at = now
             self._add_partitions()
-        if offsets.next and now - self._asked >= ASK_S:
-            self._asked = now
-            offsets.end_now = offsets.query("end_offsets", self.partitions, LIVE_ANSWER_S)
+        if offsets.next and now - self._queried_at >= QUERY_S:
+            self._queried_at = now
+            offsets.end_now = offsets.query("end_offsets", self.partitions, LIVE_RESPONSE_S)
             self._timeout.reset(self.name)  # brokers respond, without events
 
     def _add_partitions(self) -> None:
@@ -282,7 +282,7 @@ class KafkaSource(Source):
     def _check_same(self) -> None:
         """Raise ConnectorError if the topic was deleted and recreated."""
         now = time.monotonic()
-        if self._cluster is not None and now - self._refreshed >= ASK_S:  # the client asks every few minutes
+        if self._cluster is not None and now - self._refreshed >= QUERY_S:  # the client asks every few minutes
             self._refreshed = now
             self._cluster.request_update()
         current = self._current_id()

@@ -24,9 +24,9 @@ from connectors.kafka.producer import (
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # in a row, while all brokers were available
-LOOK_S = 0.1  # between two checks of a pending commit
-ASK_S = 3.0  # between two checks whether the topics of a commit still exist
-_SAY_S = 10.0  # between two warnings that a broker is waited for
+CHECK_S = 0.1  # between two checks of a pending commit
+QUERY_S = 3.0  # between two checks whether the topics of a commit still exist
+_WARN_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # timeout of brokers when the run is ending
 _STUCK_S = 30.0  # timeout of a commit: the client may wait for the response of a broker that has stopped
 _TAKEOVER_S = 3.0  # in which a newer run writes the mark after its start
@@ -190,12 +190,12 @@ class Transactions:
 
         call, since = self._commit, time.monotonic()
         checked = since
-        while not call.wait(LOOK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
+        while not call.wait(CHECK_S) and time.monotonic() - since < _STUCK_S and self._current.refusal is None:
             self._check_deadline()
-            if time.monotonic() - checked > ASK_S and self._deadline == float("inf"):
+            if time.monotonic() - checked > QUERY_S and self._deadline == float("inf"):
                 self._check_topics()  # the client itself would retry forever
                 checked = time.monotonic()
-            if time.monotonic() - since > min(_SAY_S, self._timeout.seconds):
+            if time.monotonic() - since > min(_WARN_S, self._timeout.seconds):
                 self._timeout.wait(UnreachableError(f"{self.name}: a commit got no response"), since)
         try:
             if not call.done() and (refusal := self._current.refusal) is not None:
@@ -263,7 +263,7 @@ class Transactions:
         while not self._timeout.retry(self.mark.is_foreign, self._check_deadline):
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
         return True
 
     def _take_back(self, *, reject: bool) -> None:

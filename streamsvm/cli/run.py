@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 STOP_S = 9.0
 """Seconds until the process of a stopped run is ended."""
-_SAY_S = 1.0
+_WARN_S = 1.0
 _timers: list[threading.Timer] = []
 
 
@@ -151,7 +151,7 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
         end(waited)
 
     # The reader of a pipe may have stopped. Python 3.12 starts no thread while it waits for others at exit.
-    for delay, call in ((seconds, say_and_end), (seconds + _SAY_S, lambda: end(waits_for()))):
+    for delay, call in ((seconds, say_and_end), (seconds + _WARN_S, lambda: end(waits_for()))):
         timer = threading.Timer(delay, call)
         timer.daemon = True
         timer.start()

@@ -44,9 +44,9 @@ class FirstRows:
         return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
 
     def add_event(self, columns: Ints, values: Floats) -> bool:
-        """Add a row, unless the rows are then due to be examined: `take` does that.
+        """Add a row; return False without adding it if the rows are due for `take`.
 
-        The arrays are kept and must not change.
+        The arrays are stored and must not change.
         """
         if not self._has_counted(len(values)):
             return False

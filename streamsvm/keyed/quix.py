@@ -81,7 +81,7 @@ Before, the next event of the key resets it.
 """
 
 _REPLACED = ("_on_assign", "_on_revoke", "_on_lost", "_process_message", "_setup_signal_handlers")
-_ANSWER_S, _PAUSE_S = 30.0, 0.05
+_RESPONSE_S, _PAUSE_S = 30.0, 0.05
 logger = logging.getLogger("streamsvm.keyed")
 
 
@@ -114,11 +114,11 @@ class _Topics(TopicManager):
             "take their state with them" if self._before_enlarging else "start again there",
         )
         try:
-            self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_ANSWER_S)
+            self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_RESPONSE_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:  # another worker was first
                 raise
-        deadline = time.monotonic() + _ANSWER_S
+        deadline = time.monotonic() + _RESPONSE_S
         while (self._size(name) or 0) < partitions and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
 
@@ -200,7 +200,7 @@ class Application(quixstreams.Application):
             **_DEFAULTS | options,
         )
         bound_calls(self._consumer, consumer_group, self.config.consumer_poll_timeout)
-        self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
+        self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _RESPONSE_S
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the application, and raise the original error of a failed rebalance.
@@ -240,14 +240,13 @@ class Application(quixstreams.Application):
     def _check_partitions(self) -> None:
         """Stop if a topic has more partitions than at the start.
 
-        The changelog is enlarged only at a start.
-
-        Workers without new partitions stop too, because keys may move to their partitions.
+        The changelog is enlarged only at a start. Workers without new partitions stop too, because keys may move
+        to their partitions.
         """
         # Not with the consumer: its client aborts the process if a callback does this.
         client = AdminClient(self.config.broker_address.as_librdkafka_dict())
         for name, topic in self.topics.non_changelog_topics.items():
-            found = client.list_topics(name, timeout=_ANSWER_S).topics[name]
+            found = client.list_topics(name, timeout=_RESPONSE_S).topics[name]
             if len(found.partitions) > (topic.broker_config.num_partitions or 1):
                 raise quixstreams.exceptions.QuixException(f"{name} has more partitions now; restart to read them")
 
@@ -321,7 +320,7 @@ class Application(quixstreams.Application):
 
 def _ends(client: AdminClient, queries: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
     """Return the end offsets of partitions at an isolation level."""
-    found = client.list_offsets(dict(queries), isolation_level=level, request_timeout=_ANSWER_S)
+    found = client.list_offsets(dict(queries), isolation_level=level, request_timeout=_RESPONSE_S)
     return {tp: future.result().offset for tp, future in found.items()}
 
 

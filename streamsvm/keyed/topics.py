@@ -22,8 +22,8 @@ from connectors.kafka.clients import unknown_hosts
 from streamsvm.keyed.packing import TABLES
 from streamsvm.online.saving import decode_param
 
-ANSWER_S = 10.0
-LOOK_S = 0.5
+RESPONSE_S = 10.0
+CHECK_S = 0.5
 _SETTINGS, _GROWTH = b"settings", b"partitions"  # keys of the records that a group shares
 _USUAL_BYTES, _FRAME = 1_000_000, 1024  # default maximum record size of a topic; overhead of a record
 
@@ -53,7 +53,7 @@ def count_partitions(app: Application, topic: str) -> int:
     """Return the number of partitions of a topic."""
     with query_consumer(app) as client:
         try:
-            found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            found = client.list_topics(topic, timeout=RESPONSE_S).topics[topic]
         except KafkaException as error:
             servers = client_options(app)["bootstrap.servers"]
             unknown = unknown_hosts(servers.split(","))
@@ -70,7 +70,7 @@ def topic_settings(app: Application, topics: Sequence[str]) -> dict[str, dict[st
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     client = AdminClient(client_options(app))
     settings: dict[str, dict[str, str]] = {topic: {} for topic in topics}
-    for resource, found in client.describe_configs(resources, request_timeout=ANSWER_S).items() if resources else ():
+    for resource, found in client.describe_configs(resources, request_timeout=RESPONSE_S).items() if resources else ():
         with contextlib.suppress(KafkaException):
             settings[resource.name] = {name: entry.value for name, entry in found.result().items()}
     return settings
@@ -98,7 +98,7 @@ def check_letters(topic: str | None, settings: Mapping[str, Mapping[str, str]]) 
 
 def end_offset(client: Any, topic: str, partition: int) -> int:
     """Return the end offset of a partition."""
-    return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
+    return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=RESPONSE_S)[1])
 
 
 def end_offsets(client: Any, topic: str, n: int) -> list[int]:
@@ -112,13 +112,13 @@ def is_unprocessed(client: Any, topic: str, partition: int, stop: int) -> bool:
     Offsets without a record, such as transaction markers, do not count.
     """
     try:
-        [place] = client.committed([TopicPartition(topic, partition)], timeout=ANSWER_S)
+        [place] = client.committed([TopicPartition(topic, partition)], timeout=RESPONSE_S)
     except KafkaException:
         return True
     if place.offset >= stop or not stop:
         return False
     client.assign([TopicPartition(topic, partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING)])
-    found = client.poll(ANSWER_S)
+    found = client.poll(RESPONSE_S)
     if found is None:
         return True
     return found.error() is None and found.offset() < stop
@@ -128,9 +128,9 @@ def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any
     """Yield the first record of each non-empty partition."""
     with query_consumer(app) as client:
         left = set(range(partitions))
-        client.list_topics(topic, timeout=ANSWER_S)  # a client that does not know the leaders waits for 0.5 s
+        client.list_topics(topic, timeout=RESPONSE_S)  # a client that does not know the leaders waits for 0.5 s
         client.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
-        while left and (found := client.poll(ANSWER_S)) is not None:
+        while left and (found := client.poll(RESPONSE_S)) is not None:
             if found.partition() in left and found.error() is None:
                 yield found
             left.discard(found.partition())
@@ -159,7 +159,7 @@ class GroupMonitor(contextlib.AbstractContextManager["GroupMonitor"]):
                 self._watch()
                 return
             except (KafkaException, UnreachableError):  # the engine reports brokers that remain unreachable
-                is_over = self._over.wait(LOOK_S)
+                is_over = self._over.wait(CHECK_S)
 
     def _watch(self) -> None:
         raise NotImplementedError
@@ -168,7 +168,7 @@ class GroupMonitor(contextlib.AbstractContextManager["GroupMonitor"]):
         """Wait for the group to reach offsets; return False if the context ended before."""
         left = dict(ends)
         while left := {p: stop for p, stop in left.items() if is_unprocessed(client, topic, p, stop)}:
-            if self._over.wait(LOOK_S):
+            if self._over.wait(CHECK_S):
                 return False
         return True
 
@@ -189,7 +189,7 @@ class StopAtEnd(GroupMonitor):
                     return
         while not self._over.is_set():  # repeated, because an application that is still starting ignores it
             self._app.stop()
-            self._over.wait(LOOK_S)
+            self._over.wait(CHECK_S)
 
 
 def check_settings(app: Application, settings: Mapping[str, Any]) -> None:
@@ -273,11 +273,11 @@ def _records(app: Application) -> list[Any]:
     """Return all records of the topic, which is created if it is missing."""
     topic, records = _topic(app), []
     with query_consumer(app, app.config.consumer_group) as client:
-        if topic not in client.list_topics(timeout=ANSWER_S).topics:
+        if topic not in client.list_topics(timeout=RESPONSE_S).topics:
             _create(app, topic)
-            client.list_topics(topic, timeout=ANSWER_S)
+            client.list_topics(topic, timeout=RESPONSE_S)
         client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        while (found := client.poll(ANSWER_S)) is not None:
+        while (found := client.poll(RESPONSE_S)) is not None:
             error = found.error()
             if error is None:
                 records.append(found)
@@ -292,7 +292,7 @@ def _create(app: Application, topic: str) -> None:
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     admin = AdminClient(client_options(app))  # keeps a reference until the future is done
     try:
-        admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(ANSWER_S)
+        admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(RESPONSE_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -300,8 +300,8 @@ def _create(app: Application, topic: str) -> None:
 
 def _write(app: Application, key: bytes, content: Mapping[str, Any]) -> None:
     failed: list[KafkaError] = []
-    producer = Producer(client_options(app) | {"acks": "all", "delivery.timeout.ms": round(ANSWER_S * 1000)})
+    producer = Producer(client_options(app) | {"acks": "all", "delivery.timeout.ms": round(RESPONSE_S * 1000)})
     value = orjson.dumps(content)
     producer.produce(_topic(app), value, key, on_delivery=lambda error, _: failed.append(error) if error else None)
-    if producer.flush(2 * ANSWER_S) or failed:
+    if producer.flush(2 * RESPONSE_S) or failed:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

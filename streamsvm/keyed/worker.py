@@ -23,7 +23,7 @@ from streamsvm.keyed.handler import RECORD_TIME, Handler, Stream, source_time, w
 from streamsvm.keyed.key_state import KeyStateError
 from streamsvm.keyed.new_partitions import MovedStates, PausedPartitions
 from streamsvm.keyed.topics import (
-    ANSWER_S,
+    RESPONSE_S,
     Growth,
     StopAtEnd,
     check_letters,
@@ -213,8 +213,8 @@ def lag_of(consumer: Any, topics: Sequence[str]) -> dict[int, int]:
                 [place] = consumer.position([tp])
                 low, high = consumer.get_watermark_offsets(tp, cached=True)
                 if place.offset < 0 or high < 0:  # nothing consumed or fetched since the start
-                    [place] = consumer.committed([tp], timeout=ANSWER_S)
-                    low, high = consumer.get_watermark_offsets(tp, timeout=ANSWER_S)
+                    [place] = consumer.committed([tp], timeout=RESPONSE_S)
+                    low, high = consumer.get_watermark_offsets(tp, timeout=RESPONSE_S)
                 found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
     return found
 

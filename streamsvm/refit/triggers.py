@@ -239,11 +239,11 @@ class TriggerState:
     """A trigger with its state in a stream, created by `Trigger.begin`."""
 
     def __init__(self, trigger: Trigger) -> None:
-        self._asked, self._parts = False, [SingleTriggerState(one) for one in single(trigger)]
+        self._requested, self._parts = False, [SingleTriggerState(one) for one in single(trigger)]
         self._detectors = [part.detector for part in self._parts if part.detector is not None]
 
     def _due(self, times: NDArray[np.float64]) -> int:
-        return 0 if self._asked else min(part.due(times) for part in self._parts)
+        return 0 if self._requested else min(part.due(times) for part in self._parts)
 
     def update(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
         """Process labelled events in order up to the first refit or cut.
@@ -269,7 +269,7 @@ class TriggerState:
         if alarm is None and due >= len(times):
             return Seen(n, TriggerEvent.NOTHING)
         event = TriggerEvent.REFIT if alarm is None else TriggerEvent.CUT
-        self._asked = self._asked and event is TriggerEvent.CUT
+        self._requested = self._requested and event is TriggerEvent.CUT
         for part in self._parts:
             part.restart(event)
         return Seen(n, event)
@@ -301,11 +301,11 @@ class TriggerState:
         gathering = [part for part in self._parts if part.gathers]
         for part in gathering:
             part.left = part.gathers
-        self._asked = self._asked or not gathering
+        self._requested = self._requested or not gathering
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values."""
-        return {"asked": self._asked, "progress": [part.state() for part in self._parts]}
+        return {"asked": self._requested, "progress": [part.state() for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the `state` of a trigger with equal settings.
@@ -321,4 +321,4 @@ class TriggerState:
             part.restore(kept)
         if type(state["asked"]) is not bool:
             raise ArchiveError(f"asked for a refit: {state['asked']!r}")
-        self._asked = state["asked"]
+        self._requested = state["asked"]

@@ -22,7 +22,7 @@ from streamsvm.run.metrics import Metrics
 _HALF = 0.5  # share of a file after which sorted labels are reported
 # A class that occurs only in the last event is reported among this many classes and labels.
 _FEWEST, _MANY = 3, 50
-_LOOK = 100  # events between two checks of the rejected ones
+_CHECK_EVENTS = 100  # events between two checks of the rejected ones
 _WARN_AGAIN_S = 60.0
 _VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # values that differ between events with a common reason
 _MOST_REASONS, _MOST_LAST = 20, 5
@@ -65,7 +65,7 @@ class RunNotices:
         self._before: list[Notice] = []
         self._is_sorted, self._last = False, ""
         self._strange = Notices(logger)
-        self._looked = (0, 0)
+        self._checked = (0, 0)
         self._warn_at = -math.inf
 
     @property
@@ -110,10 +110,10 @@ class RunNotices:
     def count_rejects(self, last: Rejected) -> None:
         """Warn, at most once a minute, if most recent events were rejected."""
         metrics, now = self._metrics, time.monotonic()
-        predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
-        if predicted + rejected < _LOOK:
+        predicted, rejected = metrics.events - self._checked[0], metrics.rejected - self._checked[1]
+        if predicted + rejected < _CHECK_EVENTS:
             return
-        self._looked = (metrics.events, metrics.rejected)
+        self._checked = (metrics.events, metrics.rejected)
         if rejected > predicted and now >= self._warn_at:
             self._warn_at = now + _WARN_AGAIN_S
             logger.warning(
@@ -130,7 +130,7 @@ class RunNotices:
     def restore(self, state: SavedState) -> None:
         """Restore the result of `state`, after the metrics."""
         self._before = [Notice(*one) for one in state[0].get("of_source", ())]
-        self._looked = (self._metrics.events, self._metrics.rejected)
+        self._checked = (self._metrics.events, self._metrics.rejected)
 
 
 class Rejects:

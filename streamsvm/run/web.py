@@ -34,7 +34,7 @@ PATIENCE_S = 1.0  # how long a client may take to read before its connection may
 _MOST_BYTES = 1 << 15  # of a request; browsers send all cookies of localhost
 _SEND_BUFFER = 1 << 16  # bytes; a larger buffer would hide slow readers
 _SHARE, _BURST_S = 0.03, 0.1  # share of one CPU, and CPU time available at once after a rest
-_LOOK_S, _CLOSING_S = 0.2, 1.0
+_CHECK_S, _CLOSING_S = 0.2, 1.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {
     "Connection": "close",
@@ -194,7 +194,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
         except OSError as error:
             raise place.refused(error) from error
         self.port = int(self.server_address[1])
-        threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name=name, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(_CHECK_S,), name=name, daemon=True).start()
 
     def close(self) -> None:
         """Close all connections, after a moment for responses to be read."""

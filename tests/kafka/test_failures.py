@@ -88,7 +88,7 @@ def failing(times, error):
 
 
 def test_transient_errors_are_retried_with_occasional_warnings(caplog, monkeypatch):
-    monkeypatch.setattr(failures, "LOOK_S", 0.0)
+    monkeypatch.setattr(failures, "RETRY_S", 0.0)
     patience = RetryTimeout(float("inf"))
     with caplog.at_level(logging.WARNING, "connectors"):
         assert patience.retry(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
@@ -101,7 +101,7 @@ def test_transient_errors_are_retried_with_occasional_warnings(caplog, monkeypat
 
 
 def test_an_error_is_raised_after_the_timeout(monkeypatch):
-    monkeypatch.setattr(failures, "LOOK_S", 0.001)
+    monkeypatch.setattr(failures, "RETRY_S", 0.001)
     with raises(UnreachableError, named="no one there"):
         RetryTimeout(0.01).retry(failing(10**6, UnreachableError("no one there")))
 

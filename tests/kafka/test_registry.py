@@ -266,7 +266,7 @@ def test_known_schemas_work_while_the_registry_is_down_and_others_wait(registry:
 
 def test_an_unknown_schema_is_requested_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.kafka.registered.SURE_S", 60.0)
-    monkeypatch.setattr("connectors.kafka.registered.LOOK_S", 0.0)
+    monkeypatch.setattr("connectors.kafka.registered.RETRY_S", 0.0)
     values, late = values_of(registry), framed(6, OLD[5:])
     assert not values.prepare([late])
     registry.add(6, V1)

@@ -250,7 +250,7 @@ def test_sinks_that_share_transactions_have_equal_options(cluster):
 
 def test_a_sink_of_a_run_that_is_ending_waits_for_a_few_seconds_only(cluster, monkeypatch):
     monkeypatch.setattr(transactions, "time", SimpleNamespace(**vars(time) | {"monotonic": cluster.monotonic}))
-    monkeypatch.setattr(failures, "LOOK_S", 0.0)
+    monkeypatch.setattr(failures, "RETRY_S", 0.0)
     sink = opened()
     sink.write({"offset": [0]})
     sink.hurry()

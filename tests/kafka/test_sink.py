@@ -214,7 +214,7 @@ def takes_at_most(broker, name, limit):
 
 @pytest.mark.parametrize("which", ["in", "out"])
 def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, which):
-    monkeypatch.setattr(transactions, "ASK_S", 0.2)
+    monkeypatch.setattr(transactions, "QUERY_S", 0.2)
     monkeypatch.setattr(clients, "SURE_S", 0.2)
     name = topic("out", 1)
     gone = source.topic if which == "in" else name

@@ -225,8 +225,8 @@ def test_the_number_format_is_part_of_the_position(broker, topic, caplog):
 
 
 def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.1)
-    monkeypatch.setattr("connectors.kafka.source.LOOK_S", 0.1)
+    monkeypatch.setattr("connectors.kafka.source.QUERY_S", 0.1)
+    monkeypatch.setattr("connectors.kafka.source.CHECK_S", 0.1)
     name = topic("events", 1)
     fill(broker, name, numbered(2000, 1))
     with opened(broker, name, batch_size=10) as source:
@@ -375,7 +375,7 @@ def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
 
 
 def test_new_partitions_are_read_from_their_beginning(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source.LOOK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.CHECK_S", 0.2)
     name = topic("events", 1)
     fill(broker, name, numbered(3, 1))
     with opened(broker, name, metadata_max_age_ms=500) as source:
@@ -389,7 +389,7 @@ def test_new_partitions_are_read_from_their_beginning(broker, topic, monkeypatch
 
 
 def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.QUERY_S", 0.2)
     name = topic("events")
     fill(broker, name, [(0, b"k", b'{"a":1}', 1)])
     with contextlib.closing(open_source(f"kafka://{broker}/{name}")) as source:
@@ -431,7 +431,7 @@ def test_a_recreated_topic_is_not_continued(broker, topic):
 
 
 def test_a_recreated_topic_stops_a_live_run(broker, topic, monkeypatch):
-    monkeypatch.setattr("connectors.kafka.source.ASK_S", 0.2)
+    monkeypatch.setattr("connectors.kafka.source.QUERY_S", 0.2)
     name = topic("events")
     fill(broker, name, numbered(30))
     with opened(broker, name) as source:

@@ -106,8 +106,8 @@ def cluster(monkeypatch):
     clock["clock_gettime"] = lambda _: made.now
     monkeypatch.setattr(transactions, "time", SimpleNamespace(**clock))
     monkeypatch.setattr(transactions, "TransactionalProducer", made.producer)
-    monkeypatch.setattr(transactions, "LOOK_S", 0.002)
-    monkeypatch.setattr(failures, "LOOK_S", 0.0)
+    monkeypatch.setattr(transactions, "CHECK_S", 0.002)
+    monkeypatch.setattr(failures, "RETRY_S", 0.0)
     yield made
     made.free.set()
 

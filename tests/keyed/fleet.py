@@ -129,7 +129,7 @@ def brief() -> None:
     from streamsvm.keyed import topics
 
     per_key.EVERY_S = 0.2
-    topics.LOOK_S = 0.1
+    topics.CHECK_S = 0.1
     pause = lambda seconds: time.sleep(seconds / 20)  # noqa: E731
     admin.time = SimpleNamespace(time=time.time, sleep=pause)  # type: ignore[assignment]  # after creating a topic
 

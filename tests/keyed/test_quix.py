@@ -580,7 +580,7 @@ def test_inconsistent_settings_are_refused_before_any_request(given, tmp_path):
 
 
 def test_temporary_errors_are_distinguished_from_permanent_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(topics_module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(topics_module, "RESPONSE_S", 0.5)
     given = ["--field", "customer", "--consumer-group", "g", "--label", "y", "--model", "cpm"]
     done = ran_here("per-key", "kafka://127.0.0.1:1/events", *given, cwd=tmp_path)
     assert done.returncode == 75

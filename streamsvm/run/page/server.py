@@ -23,7 +23,7 @@ from streamsvm.run.page.dashboard import Busy, DashboardState
 from streamsvm.run.web import HTML, JSON, METRICS, HttpServer, ListenAddress, Request, Response, refusal
 
 HEARTBEAT_S = 15.0
-_ANSWER_S = 10.0
+_RESPONSE_S = 10.0
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -114,7 +114,7 @@ class Server:
         if not number.isascii() or not number.isdigit() or len(number) > 15:
             return refusal(HTTPStatus.BAD_REQUEST, "id is missing: use /event.json?id=17")
         try:
-            return _json(self.shown.explain(int(number), _ANSWER_S), request)
+            return _json(self.shown.explain(int(number), _RESPONSE_S), request)
         except LookupError:
             return refusal(HTTPStatus.NOT_FOUND, "this event is no longer stored")
         except Busy:

@@ -30,8 +30,8 @@ from streamsvm.run.page.feed import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.report import Rate, Report
 
-_LOOK_S = 1.0
-_ANSWER_S = 10.0
+_CHECK_S = 1.0
+_RESPONSE_S = 10.0
 _LONGEST = 1 << 26  # largest state in bytes
 
 logger = logging.getLogger("streamsvm.run")
@@ -68,7 +68,7 @@ def follow(view: RemoteView | CheckpointView) -> None:
     while not view.feed.wait_closed(wait):
         began = time.perf_counter()
         view.refresh()
-        wait = max(_LOOK_S, view.rest * (time.perf_counter() - began))
+        wait = max(_CHECK_S, view.rest * (time.perf_counter() - began))
 
 
 class CheckpointView(DashboardState):
@@ -219,7 +219,7 @@ class RemoteView(DashboardState):
             raise SetupError(f"watch {self.url}: is not the page of a run: {error!r}", "refused") from error
 
     def _fetch(self) -> bytes:
-        with contextlib.closing(self._connect(self._host, self._port, timeout=_ANSWER_S)) as connection:
+        with contextlib.closing(self._connect(self._host, self._port, timeout=_RESPONSE_S)) as connection:
             connection.request("GET", self._path, headers=self._headers)
             answer = connection.getresponse()
             content = answer.read(_LONGEST)

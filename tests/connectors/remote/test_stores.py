@@ -135,7 +135,7 @@ def test_a_store_in_memory():
 
 
 def test_new_objects_of_a_store_are_read(memory, monkeypatch):
-    monkeypatch.setattr("connectors.files.multiple_files.LOOK_S", 0.01)
+    monkeypatch.setattr("connectors.files.multiple_files.CHECK_S", 0.01)
     batches = iter(source := open_source("memory://data/?at_end=wait"))
     for i in range(2):
         memory.pipe_file(f"/data/{i}.csv", b"x,z\n%d,2\n" % i)
