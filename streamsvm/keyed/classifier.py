@@ -86,24 +86,24 @@ class KeyedClassifier:
     >>> state = None
     >>> for i in range(50):
     ...     event = {"customer": "c17", "amount": float(i % 2), "fraud": i % 2 == 1}
-    ...     answers, state = keyed.step(state, [event])
-    >>> answers, state = keyed.step(state, [{"customer": "c17", "amount": 1.0}, {"customer": "c17"}])
-    >>> [answer["prediction"] for answer in answers], type(state)
+    ...     results, state = keyed.step(state, [event])
+    >>> results, state = keyed.step(state, [{"customer": "c17", "amount": 1.0}, {"customer": "c17"}])
+    >>> [result["prediction"] for result in results], type(state)
     ([True, False], <class 'bytes'>)
 
     An invalid event is refused with a reason and changes nothing:
 
-    >>> answers, state = keyed.step(state, [{"amount": float("inf"), "fraud": True}, {"amount": 0.0}])
-    >>> sorted(answers[0]), answers[1]["prediction"]
+    >>> results, state = keyed.step(state, [{"amount": float("inf"), "fraud": True}, {"amount": 0.0}])
+    >>> sorted(results[0]), results[1]["prediction"]
     (['prediction', 'reason', 'score'], False)
 
     Delayed labels:
 
     >>> keyed, state = KeyedClassifier(CPMClassifier(), label="fraud", join="order"), None
     >>> for i in range(20):
-    ...     answers, state = keyed.step(state, [{"order": i, "amount": float(i % 2)}])
-    ...     answers, state = keyed.step(state, [{"order": i, "fraud": i % 2 == 1}])
-    >>> answers, keyed.step(state, [{"order": 20, "amount": 1.0}])[0][0]["prediction"]
+    ...     results, state = keyed.step(state, [{"order": i, "amount": float(i % 2)}])
+    ...     results, state = keyed.step(state, [{"order": i, "fraud": i % 2 == 1}])
+    >>> results, keyed.step(state, [{"order": 20, "amount": 1.0}])[0][0]["prediction"]
     ([{'prediction': True, 'score': 0.9..., 'label': True}], True)
     """
 
@@ -160,8 +160,8 @@ class KeyedClassifier:
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
         """Predict the events of one key in order, and learn those with a label.
 
-        The result is deterministic: equal states and events give equal answers and bytes. With a learning prior model,
-        the answers also depend on the events of other keys.
+        The result is deterministic: equal states and events give equal results and bytes. With a learning prior model,
+        the results also depend on the events of other keys.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class KeyedClassifier:
 
         Returns
         -------
-        answers : list of dict
+        results : list of dict
             For each event `prediction` and `score`, the probability of the predicted label; both are None while nothing
             has been learned. For a delayed label, the stored prediction of its event, None if that is not waiting, and
             the `label`. For an invalid event also a `reason`; nothing is learned from it.
@@ -187,10 +187,10 @@ class KeyedClassifier:
             If the state is not bytes.
         """
         key = Key(self, state)
-        answers = [key.answer(event) for event in events]
+        results = [key.step(event) for event in events]
         state = key.pack()
         key.release()
-        return answers, state
+        return results, state
 
     def __call__(self, value: Mapping[Any, Any], state: Any) -> dict[str, Any]:
         """Process one event with an engine's keyed state, as Quix Streams calls it.
@@ -205,11 +205,11 @@ class KeyedClassifier:
         Returns
         -------
         dict
-            The answer, see `step`.
+            The result, see `step`.
         """
-        [answer], data = self.step(state.get_bytes(STATE), [value])
+        [result], data = self.step(state.get_bytes(STATE), [value])
         state.set_bytes(STATE, data)
-        return answer
+        return result
 
     def newest(self, state: bytes) -> int | None:
         """Return the newest event time of a key in milliseconds since 1970, or None.
@@ -301,7 +301,7 @@ class KeyCache:
     >>> cache = KeyCache(KeyedClassifier(CPMClassifier()), store.get, store.__setitem__, max_keys=2)
     >>> for i in range(40):
     ...     for customer in "abc":
-    ...         answers = cache.step(customer, [{"amount": float(i % 2), "label": i % 2}])
+    ...         results = cache.step(customer, [{"amount": float(i % 2), "label": i % 2}])
     >>> cache.flush()
     >>> sorted(store), cache.step("b", [{"amount": 1.0}])[0]["prediction"]
     (['a', 'b', 'c'], 1)
@@ -337,7 +337,7 @@ class KeyCache:
         Returns
         -------
         list of dict
-            The answers, see `KeyedClassifier.step`.
+            The results, see `KeyedClassifier.step`.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class KeyCache:
             self._keys.move_to_end(key)
         if events:
             self._changed[key] = found
-        return [found.answer(event) for event in events]
+        return [found.step(event) for event in events]
 
     def flush(self) -> None:
         """Save all keys changed since their last save, before the engine commits."""

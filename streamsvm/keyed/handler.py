@@ -230,24 +230,24 @@ class Handler:
         if keyed.time == RECORD_TIME:
             event[RECORD_TIME] = timestamp
         began = working_time()
-        answer = self._cache.step(name, event, state)
+        result = self._cache.step(name, event, state)
         now = working_time()
         self.seconds += now - began
         if now >= self._log_at:
             self._log_at = now + _LOG_EVERY_S
             self.log_progress()
-        if "reason" in answer:
-            self._reject(answer["reason"], topic, value, key, place)
+        if "reason" in result:
+            self._reject(result["reason"], topic, value, key, place)
         elif topic == self._stream.labels:
-            self._judge(answer["prediction"], answer["label"])
+            self._judge(result["prediction"], result["label"])
         else:
             self.events += 1
             self.labelled += label is not None
             if self.events == _RECENT:
                 self.check_labels()
-            self._judge(answer["prediction"], label)
+            self._judge(result["prediction"], label)
             if self._stream.out is not None:
-                record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
+                record = {"partition": place[0], "offset": place[1], "time": timestamp, **result}
                 if self._stream.labels is None:
                     record["label"] = label
                 out, row = self._stream.out, orjson.dumps(record)

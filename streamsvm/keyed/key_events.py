@@ -62,7 +62,7 @@ class Key:
         self.model, self.vote = self._keyed.packer.blank(), PriorVote()
         self.pending = PendingEntries(self._keyed.max_pending, self._keyed.label_timeout_ms)
 
-    def answer(self, event: Mapping[Any, Any]) -> dict[str, Any]:
+    def step(self, event: Mapping[Any, Any]) -> dict[str, Any]:
         """Predict the next event of the key, and learn it if it has a label.
 
         Parameters
@@ -71,7 +71,7 @@ class Key:
             An event, as for `KeyedClassifier.step`.
         """
         keyed = self._keyed
-        answer: dict[str, Any] = {"prediction": None, "score": None}
+        result: dict[str, Any] = {"prediction": None, "score": None}
         try:
             x = dict(event)
             label = x.pop(keyed.label, None)
@@ -80,13 +80,13 @@ class Key:
             if keyed.time is not None:
                 self._update_time(x.pop(keyed.time, None))
             if keyed.join is not None and (join := x.pop(keyed.join, None)) is not None:
-                self._join(key_text(join), x, label, answer)
+                self._join(key_text(join), x, label, result)
             else:
-                self._take(x, label, answer)
+                self._take(x, label, result)
         except (TypeError, ValueError, OverflowError) as error:
             keyed.counts["refused"] += 1
-            answer["reason"] = str(error)
-        return answer
+            result["reason"] = str(error)
+        return result
 
     def pack(self) -> bytes:
         """Return the state of the key, which remains usable."""
@@ -102,7 +102,7 @@ class Key:
 
     # One event ---------------------------------------------------------------------------------------------------
 
-    def _take(self, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
+    def _take(self, x: dict[Any, Any], label: Any, result: dict[str, Any]) -> None:
         """Predict an event, then learn it if it has a label."""
         keyed = self._keyed
         prediction, score, shares = self.model.learner.answer_one(x)
@@ -110,39 +110,39 @@ class Key:
             together = self._together(x, shares)
             prediction = max(together, key=together.__getitem__, default=None)
             score = together.get(prediction)
-        answer["prediction"], answer["score"] = prediction, score
+        result["prediction"], result["score"] = prediction, score
         keyed.counts["events"] += 1
         if is_label(label):
             self._learn(x, label)
 
-    def _join(self, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
+    def _join(self, join: str, x: dict[Any, Any], label: Any, result: dict[str, Any]) -> None:
         """Process a record with a join value: an event, or a delayed label."""
         self._keyed.counts["expired"] += self.pending.expire(self.newest)
         found = self.pending.find(join)
         if is_label(label) and (found is not None or not x):
-            self._take_label(join, found, label, answer)
+            self._take_label(join, found, label, result)
             return
-        self._take(x, label, answer)
+        self._take(x, label, result)
         if is_label(label):
             return
         if found is None:
-            self._store(join, Entry(answer["prediction"], answer["score"], x))
+            self._store(join, Entry(result["prediction"], result["score"], x))
         elif found.x is None:
             self.pending.remove(join)
             self._learn(x, found.label)
         else:
             self._keyed.counts["duplicates"] += 1
 
-    def _take_label(self, join: str, found: Entry | None, label: Any, answer: dict[str, Any]) -> None:
+    def _take_label(self, join: str, found: Entry | None, label: Any, result: dict[str, Any]) -> None:
         """Learn the event that waits for this label; if there is none, store the label."""
         encode_label(label)
         self._keyed.counts["labels"] += 1
-        answer["label"] = label
+        result["label"] = label
         if found is None:
             self._store(join, Entry(label))
         elif found.x is not None:
             self.pending.remove(join)
-            answer["prediction"], answer["score"] = found.label, found.score
+            result["prediction"], result["score"] = found.label, found.score
             self._learn(found.x, label, late=True)
 
     def _store(self, join: str, entry: Entry) -> None:

@@ -423,7 +423,7 @@ def apply_keyed(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_keys: in
     Returns
     -------
     StreamingDataFrame
-        The stream of answers.
+        The stream of results.
     """
     cache = ModelCache(keyed, max_keys)
     sdf.processing_context.sink_manager.register(cache)

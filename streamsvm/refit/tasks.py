@@ -65,10 +65,10 @@ class WindowRows:
     @property
     def n_columns(self) -> int:
         """Number of columns up to the last with a value."""
-        there = ~np.isnan(self.rows.values)
+        is_present = ~np.isnan(self.rows.values)
         if self.rows.shared:
-            there = np.asarray(there.reshape(len(self), len(self.rows.columns)).any(axis=0))
-        return int(self.rows.columns[there].max(initial=-1)) + 1
+            is_present = np.asarray(is_present.reshape(len(self), len(self.rows.columns)).any(axis=0))
+        return int(self.rows.columns[is_present].max(initial=-1)) + 1
 
     @property
     def event_bytes(self) -> Ints:
@@ -315,13 +315,13 @@ def scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
         X.data[:] = cut(X.data * scaler.scale[X.indices], CLIP)
         return scaler, X
     X = dense(task)
-    there = ~np.isnan(X)
-    count = there.sum(axis=0)
+    is_present = ~np.isnan(X)
+    count = is_present.sum(axis=0)
     if robust is not None:
         mean, spread = robust
     else:
-        mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
-        spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
+        mean = np.where(is_present, X, 0.0).sum(axis=0) / np.maximum(count, 1)
+        spread = np.sqrt((np.where(is_present, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
     scaler = _scaler(mean, spread, count, common)
     return scaler, scaler(X)
 
