@@ -57,7 +57,10 @@ class BatchProgress:
         rejected = [one for one in batch.rejected if not _precedes(batch.origins, one.origin, self.ends, -math.inf)]
         count = self.count - len(done) - len(batch.rejected) + len(rejected)
         rest = replace(batch.without(dict.fromkeys(done, "")), rejected=rejected)
-        return rest, BatchProgress(batch.position, count, self.ends) if count > 0 else BatchProgress(batch.position)
+        # Removed events, as by retention or compaction, remain in the count. Numbers ascend within a part.
+        passed = {place_of(rest.origins, rest.origins[i])[0] for i in range(len(rest))}
+        ends = {part: end for part, end in self.ends.items() if part not in passed}
+        return rest, BatchProgress(batch.position, count, ends) if count > 0 and ends else BatchProgress(batch.position)
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, BatchProgress]:
         """Return the first n events of a rest, and the progress after them.
