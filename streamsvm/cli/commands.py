@@ -153,13 +153,15 @@ class PerKeyCommand(RunConfig, KeyOptions):
         The topic of the events, as kafka://HOST:PORT/TOPIC.
     label : NAME
         The field to predict. Events without a label are predicted and not learned.
+    model : NAME
+        The model of each key: blend (the most accurate, the default), bsgd or cpm (the fastest).
     label_source : TOPIC
-        The topic of the labels, on the brokers of SOURCE.
+        The topic of the labels, on the brokers of the events.
     label_timeout : TIME
         How long an event waits for its label in event time, such as 90s, 30m, 12h or 30d. A later label is not learned.
         Default: until more than 100 events and labels of its key wait.
     out : TOPIC
-        The topic of the predictions, on the brokers of SOURCE.
+        The topic of the predictions, on the brokers of the events.
     dead_letter : TOPIC
         The topic of rejected events, with the reason.
     checkpoint : DIR

@@ -165,7 +165,7 @@ def _described(options: type) -> tuple[str, str, dict[str, str]]:
     """Return title, description and sections (by heading) of a class docstring."""
     text, name = inspect.getdoc(options) or "", options.__name__
     if not text or text.startswith(f"{name}("):  # no docstring, as with -OO
-        text = name.removesuffix("Command")
+        text = name.removesuffix("Command").removesuffix("Options")
     head, *rest = re.split(r"\n\n?(\w+)\n-+\n", text)
     title, _, description = head.partition("\n\n")
     return _uncapitalized(title), _joined(description), dict(zip(rest[::2], rest[1::2], strict=True))
