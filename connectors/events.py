@@ -300,18 +300,6 @@ class Events:
         batch = Batch(self.features, self.labels, origins, position, keys=self.keys, times=self.times, **others)
         return batch.without(self.bad, self.skipped)
 
-    def followed_by(self, more: Events) -> Events:
-        """Return these events and others of the same columns, whose features are dicts."""
-        n = len(self.labels)
-        return Events(
-            rows_of(self.features, n) + rows_of(more.features, len(more.labels)),
-            [*self.labels, *more.labels],
-            None if self.keys is None or more.keys is None else [*self.keys, *more.keys],
-            None if self.times is None or more.times is None else [*self.times, *more.times],
-            self.bad | {n + i: reason for i, reason in more.bad.items()},
-            {*self.skipped, *(n + i for i in more.skipped)},
-        )
-
 
 def picked(features: Features, rows: Rows) -> Features:
     """Select rows of features.

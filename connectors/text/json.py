@@ -204,7 +204,6 @@ class JsonColumns(TextColumns):
         self._source = source
         bad: Bad = {}
         records = self._opened(rows, bad)
-        records = records if self.envelope is None else list(filter(None, records))
         if bad and len(bad) == len(rows):
             message = f"{source}: option `envelope`: of the first {len(rows):,} events, each is {bad[0]}"
             raise ConnectorError(message, "value", option="envelope")
@@ -245,21 +244,15 @@ class JsonColumns(TextColumns):
                     among = [repr(value) for value in columns[name] if type(value) in (int, float)]
                     self.numbers.take_markers(name, repeated_texts(name, texts[name] + among))
 
-    def _collect(self, rows: Sequence[dict[str, Any]]) -> int:
-        """Add rows to the sample until it is complete; return how many were needed."""
-        for i, row in enumerate(self._flat(self._opened(rows, {}), {})):
-            if row:
-                self._first = [*self._first, {name: sampled(value) for name, value in row.items()}]
-                if len(self._first) >= FEWEST_EVENTS:
-                    return i + 1
-        return len(rows)
-
-    def _check_live(self) -> None:
-        """Inspect the first events of a live stream."""
-        names = dict.fromkeys(chain.from_iterable(self._first))
-        self._check_others(names, len(self._first), is_live=True)
-        self._inspect_values(self._first, None)
-        self._first = []
+    def _check_live(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Collect the first events of a live stream until there are enough to inspect."""
+        found = ({name: sampled(value) for name, value in row.items()} for row in filter(None, self._flat(rows, {})))
+        self._first = [*self._first, *found]
+        if len(self._first) >= FEWEST_EVENTS:
+            names = dict.fromkeys(chain.from_iterable(self._first))
+            self._check_others(names, len(self._first), is_live=True)
+            self._inspect_values(self._first, None)
+            self._first = []
 
     def _check_others(self, names: Iterable[str], n: int, *, is_live: bool = False) -> None:
         """Check ignored and declared names; long streams only warn of unknown ones.
@@ -275,9 +268,9 @@ class JsonColumns(TextColumns):
             self.numbers.notices.warn(f"{error} (in the first {n:,} events; waiting for it)")
 
     def _opened(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Sequence[dict[str, Any]]:
-        """Return records, empty where skipped or malformed; warn of envelopes."""
+        """Return the first records, except skipped ones, and warn of envelopes."""
         if self.envelope is not None:
-            return self.envelope.unwrapped(rows, bad)[0]
+            return list(filter(None, self.envelope.unwrapped(rows, bad)[0]))
         if (kind := recognized(rows)) is not None:
             what = "change events of Debezium" if kind == "debezium" else "records of Kafka Connect with their schemas"
             self.numbers.notices.warn(
@@ -301,17 +294,9 @@ class JsonColumns(TextColumns):
 
         Removes label, key, time and ignored fields from the objects.
         """
-        if self.numbers.is_sampled or self._roles.bare:
-            return self._read(rows)
-        n = self._collect(rows)
-        found = self._read(rows[:n])
-        if len(self._first) < FEWEST_EVENTS:
-            return found
-        self._check_live()  # only later rows are read as decided, whatever the batch size
-        return found.followed_by(self._read(rows[n:]))
-
-    def _read(self, rows: Sequence[Any]) -> Events:
         bad: Bad = {}
+        if not (self.numbers.is_sampled or self._roles.bare):
+            self._check_live(self._opened(rows, {}))
         if self.envelope is None:
             return self._events(rows, bad)
         rows, skipped = self.envelope.unwrapped(rows, bad)
