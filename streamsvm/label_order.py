@@ -33,10 +33,10 @@ class LabelOrder(Stateful):
     Examples
     --------
     >>> order = LabelOrder()
-    >>> order.take(np.repeat([0, 1, 0, 1], 500))
+    >>> order.add(np.repeat([0, 1, 0, 1], 500))
     >>> order.notice(["a", "b"])[:64]
     'the rows seem to be sorted by their label: each of 2 classes occ'
-    >>> order.take(np.repeat([0, 1], 500))
+    >>> order.add(np.repeat([0, 1], 500))
     >>> order.notice(["a", "b"])
     ''
     """
@@ -50,7 +50,7 @@ class LabelOrder(Stateful):
         self._run = [-1, 0]  # class and length of the last run
         self._is_open = True
 
-    def take(self, codes: NDArray[np.integer[Any]]) -> None:
+    def add(self, codes: NDArray[np.integer[Any]]) -> None:
         """Add the class codes of the next rows."""
         if not self._is_open:
             return

@@ -58,7 +58,7 @@ def history() -> Any:
     """Return the state of a history of one sample."""
     model, history = BSGDClassifier(), History()
     model.learn_many([{"a": float(i % 2), "b": float(i % 7)} for i in range(300)], [i % 2 for i in range(300)])
-    history.take(model, 300, 300, ["up", "down"], [150, 150])
+    history.sample(model, 300, 300, ["up", "down"], [150, 150])
     header, arrays = history.state()
     return json.loads(json.dumps(header)), arrays
 

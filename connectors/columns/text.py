@@ -250,7 +250,7 @@ class TextColumns:
 
     def read(self, rows: Sequence[Cells]) -> Events:
         """Convert rows of equal width."""
-        return self.take(self.by_name(rows), len(rows))
+        return self.convert(self.by_name(rows), len(rows))
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -270,7 +270,7 @@ class TextColumns:
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time
 
-    def take(self, cells: Mapping[str, Cells | NDArray[Any]], n: int) -> Events:
+    def convert(self, cells: Mapping[str, Cells | NDArray[Any]], n: int) -> Events:
         """Convert columns of n cells, given by name.
 
         Columns of numbers (NaN if missing) and of times may already be arrays.

@@ -165,7 +165,7 @@ class RowSource(PrefetchSource):
         """Count the next n rows as read, and return their events."""
         start, self._row = self._row, self._row + n
         origins = Origins({self.unit: self.name}, {"row": range(start, self._row)})
-        return self._columns.take(columns, n).batch(origins, self._read_position)
+        return self._columns.convert(columns, n).batch(origins, self._read_position)
 
     @property
     @abstractmethod

@@ -181,7 +181,7 @@ class MultipleFilesSource(PrefetchSource):
 
     def _next_file(self) -> bool:
         """Open the next file that is not empty. Return whether there is one."""
-        while (file := self._files.take()) is not None:
+        while (file := self._files.pop()) is not None:
             if file.size and self._opened(file):
                 self._current = file
                 return True

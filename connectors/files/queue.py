@@ -127,7 +127,7 @@ class FileQueue:
                 self._notices.warn(Notice.of(form, file.name))
         return [file for file in files if not self.follow or (file.size and file.modified <= latest)]
 
-    def take(self) -> ListedFile | None:
+    def pop(self) -> ListedFile | None:
         """Return the next file that still exists, None if there is none."""
         while self.left:
             file = self.left.popleft()

@@ -80,7 +80,7 @@ def parse_avro(text: str, references: Mapping[str, str]) -> Any:
 
 
 def read_avro(value: bytes, schema: Any, reader_schema: Any = None) -> dict[str, Any]:
-    """Decode an Avro record, to values as JSON has them.
+    """Decode an Avro record, to JSON values.
 
     Raises
     ------
@@ -97,20 +97,20 @@ def read_avro(value: bytes, schema: Any, reader_schema: Any = None) -> dict[str,
         raise ValueError(f"not Avro of this schema: {len(rest)} bytes too many")
     if type(row) is not dict:
         raise ValueError(f"not an Avro record: {shown(row)}")
-    return _plain(row)
+    return _json_object(row)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Convert a record to values as JSON has them."""
-    return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
+def _json_object(row: dict[str, Any]) -> dict[str, Any]:
+    """Convert a record to JSON values."""
+    return {name: item if type(item) in _PLAIN else _json_value(item) for name, item in row.items()}
 
 
-def _simple(value: Any) -> Any:
-    """Convert a nested value, or one of a logical type, to values as JSON has them."""
+def _json_value(value: Any) -> Any:
+    """Convert a nested value, or one of a logical type, to JSON values."""
     if isinstance(value, dict):
-        return _plain(value)
+        return _json_object(value)
     if isinstance(value, list):
-        return [item if type(item) in _PLAIN else _simple(item) for item in value]
+        return [item if type(item) in _PLAIN else _json_value(item) for item in value]
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime | date | time):

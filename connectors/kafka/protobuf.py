@@ -59,7 +59,7 @@ def protobuf_reader(schema: RegisteredSchema) -> Callable[[bytes], dict[str, Any
             message.ParseFromString(value[start:])
         except DecodeError as error:
             raise ValueError(f"not Protobuf of this schema: {error}") from None
-        return _plain(message)
+        return _json_object(message)
 
     return read
 
@@ -116,25 +116,25 @@ def _indices(value: bytes) -> tuple[list[int], int]:
         raise ValueError("not Protobuf with a prefix: the indices of the message type are cut off") from None
 
 
-def _plain(message: Any) -> dict[str, Any]:
-    """Return a message as values that JSON has. Fields without a value are absent."""
+def _json_object(message: Any) -> dict[str, Any]:
+    """Return a message as JSON values. Fields without a value are absent."""
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if isinstance(value, Mapping):
             kind = field.message_type.fields_by_name["value"]
-            found[field.name] = {str(key): _simple(kind, value[key]) for key in value}
+            found[field.name] = {str(key): _json_value(kind, value[key]) for key in value}
         elif field.is_repeated:
-            found[field.name] = [_simple(field, item) for item in value]
+            found[field.name] = [_json_value(field, item) for item in value]
         elif not field.has_presence or message.HasField(field.name):
-            found[field.name] = _simple(field, value)
+            found[field.name] = _json_value(field, value)
     return found
 
 
-def _simple(field: Any, value: Any) -> Any:
+def _json_value(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         if not field.message_type.full_name.startswith(_STANDARD):
-            return _plain(value)
+            return _json_object(value)
         from google.protobuf import json_format
 
         try:

@@ -350,7 +350,7 @@ class CsvFormat(TextFormat):
         """
         cells = self._arrow.read(lines, self._all_names, self.columns.kinds)
         self.is_apart = self._arrow.is_in_use
-        return None if cells is None else self.columns.take(cells, len(lines))
+        return None if cells is None else self.columns.convert(cells, len(lines))
 
 
 def _name_unnamed(names: list[str]) -> list[str]:

@@ -25,7 +25,7 @@ class FirstRows:
     --------
     >>> from streamsvm.features.space import FeatureSpace
     >>> space, first = FeatureSpace(max_features=10), FirstRows()
-    >>> for notice in first.take(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
+    >>> for notice in first.add_rows(space.encode([{"id": i} for i in range(256)], learn=[True] * 256), space.names):
     ...     print(notice[:27])
     feature 'id' only counts up
     """
@@ -44,7 +44,7 @@ class FirstRows:
         return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
 
     def add_event(self, columns: Ints, values: Floats) -> bool:
-        """Add a row; return False without adding it if the rows are due for `take`.
+        """Add a row; return False without adding it if the rows are due for `add_rows`.
 
         The arrays are stored and must not change.
         """
@@ -79,7 +79,7 @@ class FirstRows:
         self._columns.append(np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes))
         self._values.append(np.frombuffer(b"".join(packed)))
 
-    def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
+    def add_rows(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
         """Add rows and return the new notices.
 
         Parameters

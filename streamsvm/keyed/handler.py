@@ -210,7 +210,7 @@ class Handler:
         """Share of correct predictions over the last 1,000."""
         return sum(self._recent) / len(self._recent) if self._recent else float("nan")
 
-    def take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
+    def process(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
         """Predict and learn an event, or learn a delayed label; write the results."""
         context, keyed = message_context(), self._keyed
         topic, place = context.topic, origin_of(headers) or (context.partition, context.offset)

@@ -89,7 +89,7 @@ class Worker:
         self._sources = list(dict.fromkeys((stream.topic, *self._read)))
         self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
         sdf.processing_context.sink_manager.register(self.cache)
-        sdf.apply(self.handler.take, stateful=True, metadata=True)
+        sdf.apply(self.handler.process, stateful=True, metadata=True)
         self._growths = read_growths(app)
 
     def _sdf(self, app: Application) -> Any:

@@ -123,7 +123,7 @@ class Columns:
 
     # Blocks -----------------------------------------------------------------------------------------------------------
 
-    def take(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
+    def add_blocks(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
         """Take whole blocks of all columns; return alarms.
 
         Parameters

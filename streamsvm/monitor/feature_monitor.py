@@ -230,7 +230,7 @@ class FeatureMonitor(Archived):
                 numbers[c] = cells.numbers[at:end]
                 if cells.texts is not None:
                     texts[c] = cells.texts[at:end]
-        self._raise(self._columns.take(numbers, texts))
+        self._raise(self._columns.add_blocks(numbers, texts))
         return end - at
 
     def _new_columns(self, given: dict[Any, Cells]) -> dict[Any, int]:

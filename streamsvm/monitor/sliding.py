@@ -35,16 +35,16 @@ class SlidingColumns(Columns):
         if self.next is not None:
             self.next.add(names)
 
-    def take(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
-        """Take whole blocks of all columns; return alarms, see `Columns.take`."""
+    def add_blocks(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
+        """Take whole blocks of all columns; return alarms, see `Columns.add_blocks`."""
         alarms: list[FeatureAlarm] = []
         at, n = 0, numbers.shape[1]
         while at < n:
             end = min(n, at + (self.n_blocks - self.block % self.n_blocks) * BLOCK)
             part = {c: own[at:end] for c, own in texts.items()}
-            alarms += super().take(numbers[:, at:end], part)
+            alarms += super().add_blocks(numbers[:, at:end], part)
             if self.next is not None:
-                self.next.take(numbers[:, at:end], part)
+                self.next.add_blocks(numbers[:, at:end], part)
             at = end
             if self.block % self.n_blocks == 0:
                 if self.next is not None:

@@ -100,7 +100,7 @@ class Classes:
     def check_order(self, codes: NDArray[np.int64]) -> None:
         """Warn if the first rows are sorted by label."""
         order = LabelOrder()
-        order.take(codes)
+        order.add(codes)
         self._order_notice = order.notice(self.by_code)
         if self._order_notice:
             logger.warning("%s", self._order_notice)

@@ -36,7 +36,7 @@ class EventLearner(LearnerMemory):
         """Warn about suspicious features in the first rows of the stream."""
         if self._first is None or not len(rows):
             return
-        if notices := self._first.take(rows, self._space.names):
+        if notices := self._first.add_rows(rows, self._space.names):
             self._own_space().notice(notices)
         if self._first.is_full:
             self._first = None

@@ -26,7 +26,7 @@ from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
 from streamsvm.refit import frozen_models, outliers, settings, vote_kernels
 from streamsvm.refit.jobs import get_ready
-from streamsvm.refit.refit_rows import RefitRows, seconds
+from streamsvm.refit.refit_rows import RefitRows, seconds_or_nan
 from streamsvm.refit.schedule import Refits, RefitSettings
 from streamsvm.refit.solvers import solver_of
 from streamsvm.refit.triggers import Every, OnDemand, Trigger, single
@@ -234,7 +234,7 @@ class RefitClassifier(RefitRows):
         TypeError, ValueError
             If the learner refuses the event; nothing is learned in that case.
         """
-        moment = seconds(time)
+        moment = seconds_or_nan(time)
         if not isinstance(y, Hashable):
             raise unhashable(y)
         learner = self._model

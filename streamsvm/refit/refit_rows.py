@@ -186,7 +186,7 @@ class RefitRows(RowMethods):
             found[part], scores[part], proba[part], errors = self._run_part(
                 Encoded(own, codes[part], weights[part]), predict, n_proba, own_late
             )
-            n_done += self._refits.take(own, codes[part], weights[part], moments[part], errors)
+            n_done += self._refits.add_events(own, codes[part], weights[part], moments[part], errors)
             at = end
         return found, scores, proba
 
@@ -213,12 +213,12 @@ def event_times(times: Any, labels: Any) -> Floats | None:
     if isinstance(times, np.ndarray) and times.dtype == np.float64 and not (np.abs(times) >= LATEST_S).any():
         found = times
     else:
-        found = np.array([seconds(time) for time in times], float)
+        found = np.array([seconds_or_nan(time) for time in times], float)
     if len(found) != len(labels):
         raise ValueError(f"{len(labels)} rows need {len(labels)} event times, got {len(found)}")
     return found
 
 
-def seconds(time: Any) -> float:
+def seconds_or_nan(time: Any) -> float:
     """Return event time in seconds, NaN if missing."""
     return math.nan if time is None else seconds_of(time)

@@ -140,7 +140,7 @@ class Refits(Stateful):
         self._trigger.request()
         self._look_ahead()
 
-    def take(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
+    def add_events(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
         """Store labelled events and start actions that are due; return their number."""
         learned = np.flatnonzero(codes >= 0)
         at = first = 0
@@ -180,7 +180,7 @@ class Refits(Stateful):
             encoded = EncodedRows(np.concatenate(rows), np.arange(d), np.arange(n + 1) * d, True)
             codes, times, errors = map(np.array, values)
             self._singles = [], [], [], []
-            self.take(encoded, codes, np.ones(n), times, errors)
+            self.add_events(encoded, codes, np.ones(n), times, errors)
 
     def _act(self) -> None:
         """Start actions that are due."""

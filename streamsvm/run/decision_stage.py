@@ -107,7 +107,7 @@ class DecideStage(Stage):
         super().__init__(run)
         self._decisions = decisions
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Decide about events in order."""
         predictions, classes = step.predictions, self.run.learner.classes
         if predictions.probas is None or not self._decisions:

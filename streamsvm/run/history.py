@@ -131,7 +131,7 @@ class History:
     >>> model, history = BSGDClassifier(), History()
     >>> for i in range(1000):
     ...     model.learn_one({"signal": float(i % 2), "noise": float(i * 7 % 11)}, i % 2)
-    ...     history.take(model, events=i + 1, judged=i)
+    ...     history.sample(model, events=i + 1, judged=i)
     >>> history.at
     [249, 499, 749, 999]
     >>> names, values = history.relevance(2)
@@ -155,7 +155,9 @@ class History:
         """Relevance of features at the last sample; empty if unknown."""
         return self.samples[-1].model.relevance if self.samples else {}
 
-    def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
+    def sample(
+        self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()
+    ) -> None:
         """Take a sample if one is due, with numbers of events, judged events and labels."""
         if events < self.due:
             return

@@ -107,7 +107,7 @@ class JoinStage(ModelStage):
         self._files: dict[str, int] = {}  # numbers of the files in origins
         run.report.late = run.parts["late"] = self
 
-    def use(self, step: Step) -> None:
+    def run_model(self, step: Step) -> None:
         """Predict events, and learn those whose labels arrive."""
         batch = step.batch.without(self.learner.unusable(step.batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))

@@ -187,7 +187,7 @@ class RunLoop:
             for piece in pieces:
                 step = Step(piece)
                 for stage in self._stages:
-                    stage.take(step)
+                    stage.process(step)
             for stage in self._stages:
                 stage.end_batch(whole=not after.count)
             self._progress = after

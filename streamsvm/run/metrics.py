@@ -137,7 +137,7 @@ class Metrics(Stateful):
         if not len(labels):
             return
         truth = self._code.of(labels)
-        self.order.take(truth)
+        self.order.add(truth)
         guess = self._of_model[codes]
         baselines = np.column_stack([self._no_change(truth), self._majority(truth)])
         answered = guess >= 0

@@ -107,7 +107,7 @@ class RunMonitor:
                 later = np.flatnonzero(times >= np.datetime64(alarm["time"][:-1], "ms").astype(np.int64))
                 alarm["labelled"] = n_judged + int(later[0]) if len(later) else None
 
-    def take(self, batch: Batch, history: History, *, are_late: bool) -> list[int]:
+    def add_events(self, batch: Batch, history: History, *, are_late: bool) -> list[int]:
         """Add the features of events; return the position in the batch of each alarm.
 
         Parameters
@@ -294,7 +294,7 @@ class MonitorStage(Stage):
         """
         model, report = refitting(self.run.model), self.run.report
         for batch in batches:
-            at = self._monitor.take(batch, report.history, are_late=report.late is not None) if len(batch) else []
+            at = self._monitor.add_events(batch, report.history, are_late=report.late is not None) if len(batch) else []
             if at and batch.times is not None and report.late is not None:
                 report.late.estimate.change(int(batch.times[at[-1] - 1]))
             done, rest = 0, batch
@@ -305,7 +305,7 @@ class MonitorStage(Stage):
                 done = n
             yield rest
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Pass on the new alarms as records."""
         self._monitor.follow_labels(step.judged_times, step.n_judged)
         # Late labels are of earlier events, so that drops have no event here.

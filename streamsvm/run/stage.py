@@ -106,7 +106,7 @@ class Stage:
         """
         return batches
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Process events.
 
         Parameters

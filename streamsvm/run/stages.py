@@ -45,23 +45,23 @@ class SampleStage(Stage):
         """Take a sample if it is due. Sources do not resume within a batch."""
         if whole:
             history, metrics = self.run.report.history, self.run.report.metrics
-            history.take(self.run.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
+            history.sample(self.run.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
 
 
 class ModelStage(Stage):
     """Base class of stages that use the model; the report has their time."""
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Use the model, and measure the time."""
         began = working_time()
         try:
-            self.use(step)
+            self.run_model(step)
         except TooManyClasses as error:
             raise RunError(str(error), "two classes") from error
         self.run.report.learner_seconds += working_time() - began
 
-    def use(self, step: Step) -> None:
-        """Process events as `take` does."""
+    def run_model(self, step: Step) -> None:
+        """Process events as `process` does."""
         raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ class ExplainStage(ModelStage):
         """Split batches into single events."""
         return chain.from_iterable(map(one_by_one, batches))
 
-    def use(self, step: Step) -> None:
+    def run_model(self, step: Step) -> None:
         """Find the reasons for the prediction of an event."""
         if len(step.batch):
             step.reasons = [written_reasons(self.run.learner, step.batch.rows()[0], self.run.config.explain or 0)]
@@ -83,7 +83,7 @@ class DeclareStage(Stage):
 
     _is_declared = False
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Declare categories at the first event."""
         if self._is_declared or not len(step.batch):
             return
@@ -98,7 +98,7 @@ class DeclareStage(Stage):
 class PredictStage(ModelStage):
     """Test, then train on events whose labels arrive with them."""
 
-    def use(self, step: Step) -> None:
+    def run_model(self, step: Step) -> None:
         """Test, then train."""
         step.predictions = predictions = self.run.learner.step(with_labels(step.batch), self.run.config.learn)
         values = {"scores": predictions.scores, "proba": predictions.probas}
@@ -119,7 +119,7 @@ def with_labels(batch: Batch) -> Batch:
 class MeasureStage(Stage):
     """Count events, and judge predictions by their labels."""
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Measure events and labels."""
         report, metrics, n = self.run.report, self.run.report.metrics, len(step.batch)
         report.predictions = step.predictions
@@ -150,7 +150,7 @@ class WriteStage(Stage):
         self._class_names = class_names
         run.outputs.reject = lambda row: self._reject([row])  # a row that is too large
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Write the records of events; stop if the model rejects all of the first ones."""
         kept, outputs, report = step.predictions.batch, self.run.outputs, self.run.report
         outputs.origin = kept.origins.shared or outputs.origin
@@ -185,7 +185,7 @@ class ObserveStage(Stage):
         super().__init__(run)
         self._rate = Rate()
 
-    def take(self, step: Step) -> None:
+    def process(self, step: Step) -> None:
         """Call the observers."""
         report, source = self.run.report, self.run.source
         report.seconds, report.compile_seconds = working_time() - report.began, compile_seconds()

@@ -355,7 +355,7 @@ def handler(monkeypatch):
 def test_a_nested_label_is_refused_as_in_other_runs(handler):
     make, sent = handler
     nested = {FIELD: "c1", "x": 1.0, LABEL: {"a": 1}}
-    make().take(json.dumps(nested).encode(), b"c1", 0, None, None)
+    make().process(json.dumps(nested).encode(), b"c1", 0, None, None)
     [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
 
@@ -363,7 +363,7 @@ def test_a_nested_label_is_refused_as_in_other_runs(handler):
 @pytest.mark.parametrize(("key", "repartition"), [(b"", True), (None, False)])
 def test_a_dead_letter_of_an_event_without_a_key_has_none(handler, key, repartition):
     make, sent = handler
-    make(repartition=repartition).take(b"no JSON", key, 0, None, None)
+    make(repartition=repartition).process(b"no JSON", key, 0, None, None)
     assert [letter["key"] for letter in sent] == [None]
 
 
@@ -374,7 +374,7 @@ def test_nested_events_are_flattened(handler):
     flattening = Flattening(Options("events", {"flatten": 2}), (), (FIELD, LABEL), Notices())
     taken = make(cache, flattening=flattening)
     for event in ({"a": {"b": 1.0, "c": [1]}, LABEL: "up"}, {"a": {"b": {"d": {}}}}):
-        taken.take(json.dumps({FIELD: "c1"} | event).encode(), b"c1", 0, None, None)
+        taken.process(json.dumps({FIELD: "c1"} | event).encode(), b"c1", 0, None, None)
     assert seen == [{"a.b": 1.0, "a.c.length": 1, LABEL: "up"}]
     [rejected] = sent
     assert "flatten=3" in rejected["reason"]
@@ -394,7 +394,7 @@ def test_a_label_that_no_event_has_is_reported_once(handler, caplog, label):
     taken = handler[0](SimpleNamespace(step=lambda *_: {"prediction": None, "score": 0.0}))
     for i in range(1100):
         event = {FIELD: "c1", "x": 1.0} | ({label: "a"} if label and i == 999 else {})
-        taken.take(json.dumps(event).encode(), b"c1", 0, None, None)
+        taken.process(json.dumps(event).encode(), b"c1", 0, None, None)
     taken.check_labels()
     assert len(caplog.records) == (not label)
     assert taken.labelled == bool(label)
@@ -403,7 +403,7 @@ def test_a_label_that_no_event_has_is_reported_once(handler, caplog, label):
 def test_a_worker_logs_its_progress(handler, caplog):
     taken = handler[0](SimpleNamespace(step=lambda *_: {"prediction": "a", "score": 0.9}))
     for label in "aab":
-        taken.take(json.dumps({FIELD: "c1", LABEL: label}).encode(), b"c1", 0, None, None)
+        taken.process(json.dumps({FIELD: "c1", LABEL: label}).encode(), b"c1", 0, None, None)
     with caplog.at_level("INFO"):
         taken.log_progress()
     assert caplog.messages == ["3 events of this worker, accuracy 0.6667, recent accuracy 0.6667 (last 3)"]
@@ -463,7 +463,7 @@ def test_compiling_is_in_no_figure_of_a_worker(handler):
         return {"prediction": None, "score": 0.0}
 
     slow = handler[0](SimpleNamespace(step=step))
-    slow.take(b'{"x": 1.0}', b"c1", 0, None, None)
+    slow.process(b'{"x": 1.0}', b"c1", 0, None, None)
     assert slow.events == 1
     assert slow.seconds < 0.04
 

@@ -52,7 +52,7 @@ def turning(n: int, every: int) -> History:
 def offer(history: History, event: int, n: int) -> None:
     early = event <= n / 2
     told = {"a": 4.0 if early else 0.5, "b": 0.5 if early else 4.0, **{f"noise{i}": 0.1 for i in range(100)}}
-    history.take(Told(told, "first" if early else "second"), event, event - 1)
+    history.sample(Told(told, "first" if early else "second"), event, event - 1)
 
 
 @pytest.mark.parametrize(("every", "n"), [(50, 70_000), (1024, 700_000)])
@@ -79,7 +79,7 @@ def test_formerly_relevant_features_are_chosen_and_shown():
 
 def test_a_sample_keeps_only_what_matters():
     history = History()
-    history.take(Told({f"f{i}": float(i) for i in range(40_000)}), 1000, 1000)
+    history.sample(Told({f"f{i}": float(i) for i in range(40_000)}), 1000, 1000)
     assert history.state()[1]["relevances"][:, 2].tolist() == [float(i) for i in range(39_999, 39_935, -1)]
 
 
@@ -103,7 +103,7 @@ def test_models_that_tell_nothing():
         model.learn_one({"a": 1.0, "b": 2.0}, True)
         assert Insight.of(model) == Insight({}, [], None)
         history = History()
-        history.take(model, 1000, 1000)
+        history.sample(model, 1000, 1000)
         assert history.at == []
         assert history.relevance(8)[0] == history.leaders()[0] == []
         assert restored(History(), history.state()).at == []
@@ -256,7 +256,7 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path):
     report.metrics.judge(labels, np.zeros(20_000, np.int64), [False])
     history = report.history
     for event in range(1000, 20_001, 1000):
-        history.take(Told({"a": 1.02 + event / 1e6, "b": 1.01}), event, event)
+        history.sample(Told({"a": 1.02 + event / 1e6, "b": 1.01}), event, event)
     plot(report, tmp_path / "p.svg")
     drawn = (tmp_path / "p.svg").read_text()
     percents = numbers_on("%", drawn)
@@ -281,11 +281,11 @@ class Knowing:
 
 def test_changes_are_described_also_after_resuming():
     model, history = Knowing(), History()
-    history.take(model, 250, 250, ["up", "down"], [200, 50])
+    history.sample(model, 250, 250, ["up", "down"], [200, 50])
     assert history.changes(0) == []
-    history.take(model, 500, 500, ["up", "down"], [400, 100])
+    history.sample(model, 500, 500, ["up", "down"], [400, 100])
     model.relevance, model.leader, model.weight = {"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7
-    history.take(model, 750, 750, ["up", "down", "odd"], [420, 290, 40])
+    history.sample(model, 750, 750, ["up", "down", "odd"], [420, 290, 40])
     history = restored(History(), history.state())
     assert history.changes(500) == [
         "a matters less: 9% of the relevance, was 91%",
@@ -304,7 +304,7 @@ def test_changed_values_are_reported_also_after_resuming():
     for i in range(4):
         X = rng.normal(size=(250, 2)) + (np.array([0.0, 3.0]) if i >= 2 else 0.0)
         model.learn_many([{"steady": a, "level": b, "site": "north" if i >= 2 else "south"} for a, b in X], X[:, 0] > 0)
-        history.take(model, 250 * (i + 1), 250 * (i + 1))
+        history.sample(model, 250 * (i + 1), 250 * (i + 1))
         history = restored(History(), history.state())
     told = history.changes(500)
     assert "site = north is in 100% of events since, was in 0%" in told

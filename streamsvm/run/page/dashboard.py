@@ -108,7 +108,7 @@ class DashboardState:
         if latest is None or report.learner is None or latest is self._taken_from or not len(latest.batch):
             return
         self._taken_from = latest
-        self._events.take(latest)
+        self._events.add(latest)
 
     def _publish(self, report: Report, fraction: float | None = None, *, last: bool = False) -> None:
         now = time.perf_counter()

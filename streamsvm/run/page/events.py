@@ -60,7 +60,7 @@ class LastEvents:
         self._held: OrderedDict[int, ShownEvent] = OrderedDict()
         self._n = self._n_values = 0
 
-    def take(self, predictions: Predictions) -> None:
+    def add(self, predictions: Predictions) -> None:
         """Store a batch, which is processed at the next update."""
         self._batches.append((self._n, time.time(), predictions))
         self._n += len(predictions.batch)
