@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 from streamsvm.names import shown
@@ -193,7 +194,10 @@ def _locate(name: str) -> Any:
         known = f"give {', '.join(SHORT_NAMES)}, or a dotted path such as river.linear_model.LogisticRegression"
         raise SetupError(f"unknown model {name!r}; {known} (no saved model has this name)")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
+        if isinstance(found, ModuleType):  # imported before
+            raise AttributeError(name)
+        return found
     except (ImportError, AttributeError, TypeError, ValueError) as error:  # names such as `..x` raise other errors
         is_own = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
         where = "; add its directory to PYTHONPATH" if is_own else ""
