@@ -18,6 +18,7 @@ from numba.extending import (
     box,
     infer_getattr,
     intrinsic,
+    lower_builtin,
     lower_getattr_generic,
     lower_setattr_generic,
     make_attribute_wrapper,
@@ -110,6 +111,15 @@ def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> 
         return builder.inttoptr(address, value_type)
     shape = [_fixed(builder, schema, state, f"{name}@{k}") for k in range(len(entry.dims))]
     return array_view(context, builder, out, address, shape, entry.element.itemsize)
+
+
+@lower_builtin("__array__", types.Array)
+def _array_of(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Return a reference to an array unchanged.
+
+    Numba looks this conversion up for each access. Without it, numba searches all its registries each time.
+    """
+    return values[0]
 
 
 def array_view(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], n_bytes: int) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# The compiler makes millions of objects that live long or have no reference cycles. With Python's threshold of 700, the
+# garbage collector takes 9 % of the time; with this one 3 %, for 6 MB more memory.
+_GC_THRESHOLD = 5_000
 
 
 class _Compiling:
@@ -14,6 +19,7 @@ class _Compiling:
     lock = threading.Lock()
     blocks = 0
     clock: tuple[float, float | None] = (0.0, None)  # seconds before the current compilation, and its start
+    thresholds = gc.get_threshold()  # before the current compilation
 
 
 def compile_seconds() -> float:
@@ -29,9 +35,14 @@ def working_time() -> float:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Count the time inside the block as compilation; overlapping blocks count once."""
+    """Count the time inside the block as compilation, and collect garbage rarely.
+
+    Overlapping blocks count once.
+    """
     with _Compiling.lock:
         if not _Compiling.blocks:
+            first, *others = _Compiling.thresholds = gc.get_threshold()
+            gc.set_threshold(first and max(first, _GC_THRESHOLD), *others)  # 0 disables the collector
             _Compiling.clock = (compile_seconds(), time.perf_counter())
         _Compiling.blocks += 1
     try:
@@ -41,3 +52,4 @@ def compiling() -> Iterator[None]:
             _Compiling.blocks -= 1
             if not _Compiling.blocks:
                 _Compiling.clock = (compile_seconds(), None)
+                gc.set_threshold(*_Compiling.thresholds)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.core.cache import code_path, is_tested
+from streamsvm.core.clock import compiling
 from streamsvm.core.deferred import resolve, use_numba
 from streamsvm.core.jit import INTEGER
 from streamsvm.core.library import library
@@ -114,8 +115,9 @@ def find(name: str) -> EntryPoint:
 
 def main() -> None:
     """Compile the entry points named on the command line."""
-    for name in sys.argv[1:]:
-        find(name).compile()
+    with compiling():
+        for name in sys.argv[1:]:
+            find(name).compile()
 
 
 if __name__ == "__main__":

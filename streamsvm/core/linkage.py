@@ -14,7 +14,17 @@ from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import AnnotateTypes, InlineOverloads, NativeLowering, NopythonRewrites
+from numba.core.untyped_passes import (
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    WithLifting,
+)
 
 
 class _Library(JITCodeLibrary):
@@ -80,16 +90,27 @@ class _InternalLowering(_Lowering):
         return True
 
 
+# Passes for closures, comprehensions, expressions of arrays and other things that kernels do not contain. Each
+# analyses every function again.
+_UNUSED = {
+    *(AnnotateTypes, FindLiterallyCalls, InlineClosureLikes, InlineInlinables, InlineOverloads),
+    *(LiteralPropagationSubPipelinePass, LiteralUnroll, MakeFunctionToJitFunction, NopythonRewrites),
+    *(RewriteDynamicRaises, WithLifting),
+}
+
+
 class Exported(CompilerBase):
     """Compiler pipeline for a function called from outside compiled code."""
 
     _lowering: ClassVar[type[Any]] = _Lowering
 
     def define_pipelines(self) -> list[Any]:
-        """Return numba's passes with the lowering pass replaced."""
+        """Return numba's passes without the unused ones, with another lowering pass."""
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
         pipeline.passes = [
-            (self._lowering if kind is NativeLowering else kind, meaning) for kind, meaning in pipeline.passes
+            (self._lowering if kind is NativeLowering else kind, meaning)
+            for kind, meaning in pipeline.passes
+            if kind not in _UNUSED
         ]
         pipeline.finalize()
         return [pipeline]

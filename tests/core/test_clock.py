@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -28,6 +29,15 @@ def test_the_clock_stands_still_while_kernels_are_compiled():
     spent = clock.compile_seconds()
     assert spent >= compiled + 0.05
     assert clock.compile_seconds() == spent
+
+
+def test_garbage_is_collected_rarely_during_compilation_and_as_before_afterwards():
+    thresholds = gc.get_threshold()
+    with clock.compiling():
+        with clock.compiling():
+            assert gc.get_threshold() == (5000, *thresholds[1:])
+        assert gc.get_threshold()[0] == 5000
+    assert gc.get_threshold() == thresholds
 
 
 def test_threads_that_compile_one_after_the_other_began_count_until_the_last_ends():
