@@ -17,6 +17,7 @@ from connectors.columns.absent import is_absent
 from connectors.columns.strings import StringColumn
 from connectors.events import Features, SparseRows, picked, rows_of
 from streamsvm.features.rows import Floats, Ints
+from streamsvm.labels import is_nan
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import CORRUPT_ERRORS, decode_label, encode_label
 
@@ -122,10 +123,10 @@ class Layouts:
         with contextlib.suppress(struct.error, TypeError, ValueError):
             row = struct.pack(f"{len(x)}d", *values)
         if row is None and not any(isinstance(value, str) for value in values):
-            row = struct.pack(f"{len(x)}d", *(math.nan if value is None else float(value) for value in values))
+            row = struct.pack(f"{len(x)}d", *map(_number, values))
         layout = self.number(tuple(x), row is not None)
         if layout == OWN:
-            row = json.dumps([[encode_label(name), value] for name, value in x.items()]).encode()
+            row = json.dumps([[encode_label(name), _plain(value)] for name, value in x.items()]).encode()
         elif row is None:
             row = _json(list(values))
         return layout, padded(row, b" ")
@@ -137,12 +138,12 @@ class Layouts:
             starts = np.column_stack([features.indptr[:-1], features.indptr[:-1] + len(words)])
             both = gather(np.concatenate([places, words]), starts.reshape(-1), np.repeat(lengths, 2))
             return Packed(np.full(len(lengths), SPARSE), both, 2 * lengths)
-        if isinstance(features, dict) and all(column.dtype.kind == "f" for column in features.values()):
-            X = np.column_stack([np.empty((n, 0)), *features.values()])
-            return Packed(np.full(n, self.number(tuple(features), True)), X.reshape(-1), np.full(n, X.shape[1]))
         if isinstance(features, dict):
-            values = zip(*(column.tolist() for column in features.values()), strict=True)
-            features = [dict(zip(features, row, strict=True)) for row in values]
+            plain = all(column.dtype.kind == "f" for column in features.values())
+            if plain and (layout := self.number(tuple(features), True)) != OWN:
+                X = np.column_stack([np.empty((n, 0)), *features.values()])
+                return Packed(np.full(n, layout), X.reshape(-1), np.full(n, X.shape[1]))
+            features = rows_of(features, n, missing=True)
         layouts, rows = zip(*map(self.pack_one, features), strict=True) if features else ((), ())
         words = np.frombuffer(b"".join(rows), np.float64)
         return Packed(np.array(layouts, np.int64), words, np.array([len(row) // 8 for row in rows], np.int64))
@@ -231,5 +232,12 @@ def _json(values: list[Any]) -> bytes:
     try:
         return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:  # strings that are not valid UTF-8, or numbers beyond 64 bits
-        plain = [value if isinstance(value, str | None) else float(value) for value in values]
-        return json.dumps(plain).encode()
+        return json.dumps([*map(_plain, values)]).encode()
+
+
+def _plain(value: Any) -> str | float | None:
+    return value if isinstance(value, str | None) else _number(value)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None or is_nan(value) else float(value)

@@ -19,7 +19,8 @@ import pytest
 import scipy.sparse
 
 import streamsvm
-from connectors.events import SparseRows
+from connectors.columns.absent import ABSENT
+from connectors.events import SparseRows, rows_of
 from streamsvm import (
     BSGDClassifier,
     CPMClassifier,
@@ -28,6 +29,7 @@ from streamsvm import (
     RefitClassifier,
     StreamSVMClassifier,
 )
+from streamsvm.delayed.stored_features import Layouts
 from streamsvm.refit import Every
 from streamsvm.run import Run, RunConfig
 from tests.learners import assert_same_knowledge, csr, looped
@@ -205,6 +207,29 @@ def test_late_labels(texts):
     assert late.model.columns == own.columns
     assert centred(late.model) == centred(own) == [float(name in NAMES) for name in own.columns]
     np.testing.assert_array_equal(late.model._rows.missing, own._rows.missing)
+
+
+@pytest.mark.parametrize("text", [{}, {"colour": "red"}])
+def test_stored_rows_keep_which_values_are_missing_and_which_names_absent(text):
+    layouts = Layouts()
+    for other in [{}, *({str(i): np.int64(i)} for i in range(1_030))]:  # beyond 1,024 sets of names
+        row = {"a": pd.NA, "b": None, "c": math.nan, "d": 1.0} | text | other
+        (found,) = rows_of(layouts.unpack(*one_by_one(layouts.pack_one(row))), 1, missing=True)
+        assert {name: value for name, value in found.items() if value == value and value is not None} == (
+            {"d": 1.0} | text | other
+        )
+        assert found.keys() == row.keys()
+    table: dict[str, Any] = {"a": np.array([1.0, ABSENT, math.nan]), "b": np.array([1.0, 2.0, 3.0])}
+    if text:
+        table["colour"] = np.array(["red", None, "blue"], object)
+    packed = layouts.pack(table, 3)
+    unpacked = rows_of(layouts.unpack(packed.layouts, packed.words, packed.lengths), 3, missing=True)
+    assert ["a" in row for row in unpacked] == [True, False, True]
+
+
+def one_by_one(packed: tuple[int, bytes]) -> tuple[Any, Any, Any]:
+    layout, row = packed
+    return np.array([layout]), np.frombuffer(row, np.float64), np.array([len(row) // 8])
 
 
 def test_states_of_keys():
