@@ -184,6 +184,7 @@ REFUSED = [
     (["--bogus"], [], "unrecognized arguments: --bogus"),
     (["--out", "o.csv"], [""], "argument SOURCE: must not be empty"),
     (["--model", "river.linear_model"], [], "river.linear_model is a module: name one of its classes"),
+    (["--model", "river.base"], [], "river.base is a module: name one of its classes"),  # imported before
     (
         ["--model", "json.decoder.Nothing"],
         [],
