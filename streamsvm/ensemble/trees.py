@@ -62,11 +62,11 @@ TREES_STATE = Schema(
         "gradients": Array(("sample", "few"), "gradients of the sampled events", f32),
         "slopes": Array(("sample",), "gradients in the direction of the splits", f32),
         "leaf": Array(("sample",), "leaves of the sampled events", i64),
+        "sampled": Array(("sample",), "values of the sampled events in a candidate column", f32),
         "tried": Array((TRIED,), "candidate columns, -1 for none", i64),
         "edges": Array((TRIED, EDGES), "candidate thresholds in ascending order", f32),
         "bins": Array((TRIED, "sample"), "number of thresholds below the values of the sampled events", i32),
-        "sums": Array((LEAVES, EDGES + 1), "sum of the slopes by leaf and bin", f32),
-        "counts": Array((LEAVES, EDGES + 1), "number of sampled events by leaf and bin", f32),
+        "sums": Array((LEAVES, 2 * (EDGES + 1)), "by leaf, for each bin: sum of the slopes, number of events", f32),
         "gains": Array((EDGES,), "gain of each threshold"),
         "curvatures": Array((LEAVES, "few"), "sums of second derivatives by leaf", f32),
         "terms": Array(("few",), "terms of a softmax"),
@@ -216,7 +216,7 @@ def draw_sample(state, m):
 @kernel
 def draw_candidates(state, m):
     """Draw columns and thresholds, and find the bins of the sampled events."""
-    edges, sample, bins = state.edges, state.sample, state.bins
+    edges, sample, sampled, bins = state.edges, state.sample, state.sampled, state.bins
     for f in range(TRIED):
         j = f if state.n_columns <= TRIED else draw(state.rng, state.n_columns)
         state.tried[f] = j if j < state.n_columns else -1
@@ -230,10 +230,11 @@ def draw_candidates(state, m):
                 at -= 1
             edges[f, at] = x
         for s in range(m):
-            x, b, step = values[uint(sample[uint(s)])], 0, (EDGES + 1) // 2
-            while step > 0:
-                b += step if x > edges[uint(f), uint(b + step - 1)] else 0
-                step //= 2
+            sampled[uint(s)] = values[uint(sample[uint(s)])]
+        for s in range(m):  # this loop vectorises, unlike a binary search
+            b = i32(0)
+            for e in range(EDGES):
+                b += i32(sampled[uint(s)] > edges[uint(f), uint(e)])
             bins[uint(f), uint(s)] = b
 
 
@@ -256,25 +257,25 @@ def split(state, t, d, m):
 @inlined
 def find_gains(state, f, n_leaves, m):
     """Compute the gain of each threshold of a candidate column for a level."""
-    sums, counts, gains = state.sums, state.counts, state.gains
+    sums, gains = state.sums, state.gains
     leaf, bins, slopes = state.leaf, state.bins, state.slopes
     for k in range(n_leaves):
-        for b in range(EDGES + 1):
-            sums[uint(k), uint(b)] = counts[uint(k), uint(b)] = f32(0.0)
+        for b in range(sums.shape[1]):
+            sums[uint(k), uint(b)] = f32(0.0)
     for s in range(m):
-        k, b = uint(leaf[uint(s)]), uint(bins[uint(f), uint(s)])
+        k, b = uint(leaf[uint(s)]), uint(2 * bins[uint(f), uint(s)])
         sums[k, b] += slopes[uint(s)]
-        counts[k, b] += f32(1.0)
+        sums[k, b + uint(1)] += f32(1.0)
     for e in range(EDGES):
         gains[e] = 0.0
     for k in range(n_leaves):
         total = count = left = n_left = 0.0
         for b in range(EDGES + 1):
-            total += sums[uint(k), uint(b)]
-            count += counts[uint(k), uint(b)]
+            total += sums[uint(k), uint(2 * b)]
+            count += sums[uint(k), uint(2 * b + 1)]
         for e in range(EDGES):
-            left += sums[uint(k), uint(e)]
-            n_left += counts[uint(k), uint(e)]
+            left += sums[uint(k), uint(2 * e)]
+            n_left += sums[uint(k), uint(2 * e + 1)]
             right, n_right = total - left, count - n_left
             gains[uint(e)] += left * left / (n_left + PENALTY) + right * right / (n_right + PENALTY)
 
