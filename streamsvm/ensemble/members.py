@@ -15,7 +15,7 @@ from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import codes, linear, trees
+from streamsvm.ensemble import codes, linear, naive_bayes, trees
 from streamsvm.features.scaler import UNLIMITED
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
@@ -154,9 +154,24 @@ class _TreeMember(Member):
         check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
 
 
+class _NaiveBayesMember(Member):
+    entries = (naive_bayes.ENTRY_POINTS["run_member"],)
+    head_names, inverse_temperature = ("gaussian",), (1.0,)
+
+    def n_columns(self, n: int) -> int:
+        return min(n, trees.MOST_COLUMNS)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return naive_bayes.new_naive_bayes(self.n_columns(n_columns), n_classes, rows)
+
+    def check_restored(self, state: State) -> None:
+        check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
+
+
 # Kinds of members are immutable, so all ensembles share them.
 _kernel_member: Callable[[int, float, bool], Member] = cache(_KernelMember)
 _polytope_member, _linear_member, _tree_member = cache(_PolytopeMember), cache(_LinearMember), cache(_TreeMember)
+_naive_bayes_member = cache(_NaiveBayesMember)
 
 # Factories of members by name; the argument is the budget.
 MEMBERS: dict[str, Callable[[int], Member]] = {
@@ -167,6 +182,7 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
     "polytope": lambda _: _polytope_member(),
     "linear": lambda _: _linear_member(),
     "trees": lambda _: _tree_member(),
+    "naive-bayes": lambda _: _naive_bayes_member(),
 }
 
 

@@ -33,9 +33,9 @@ BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
 RANKS_WINDOW, RANKS_SPACING = 250, 4
 # Members and budget of each effort.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
-    "low": (("standard", "linear"), 100),
-    "normal": (("ranks", "standard-large", "linear", "trees"), 200),
-    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear", "trees"), 200),
+    "low": (("standard", "linear", "naive-bayes"), 100),
+    "normal": (("ranks", "standard-large", "linear", "trees", "naive-bayes"), 200),
+    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear", "trees", "naive-bayes"), 200),
 }
 
 

@@ -104,16 +104,15 @@ def draw(rng, n):
 
 
 @inlined
-def load_row(state, m):
+def load_row(row, rows, m):
     """Write the current row of m pairs to `row`; missing values are 0, the mean."""
-    row, (event_rows, values) = state.row, current_row(state.rows)
+    event_rows, values = current_row(rows)
     for j in range(row.size):
         row[uint(j)] = f32(0.0)
     for i in range(m):
         j = event_rows[uint(i)] - 1
         if j >= 0:
             row[uint(j)] = f32(min(max(values[uint(i)], -LARGEST), LARGEST))
-    state.n_columns = max(state.n_columns, event_rows[m - 1])
 
 
 @inlined
@@ -134,7 +133,10 @@ def predict(state):
 
 @inlined
 def name_first_class(state):
-    """Compute scores that make the first class certain."""
+    """Compute scores that make the first class certain.
+
+    With more than FEW classes, equal probabilities would name all of them.
+    """
     for c in range(state.n_classes):
         state.scores[c] = 0.0
     state.scores[0] = MOST_OUTPUT
@@ -307,9 +309,11 @@ def run_member(address, block_address, i, cached):
         row = block.rows[k]
         if cached == 0:
             if state.n_classes <= FEW:
-                load_row(state, load_cached_row(block, k, member.way, rows))
+                m = load_cached_row(block, k, member.way, rows)
+                load_row(state.row, rows, m)
+                state.n_columns = max(state.n_columns, current_row(rows)[0][m - 1])
                 predict(state)
-            else:  # equal probabilities would name all classes
+            else:
                 name_first_class(state)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:

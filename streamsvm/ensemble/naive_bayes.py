@@ -1,0 +1,119 @@
+"""Naive Bayes member: normal densities of recent values by class and column.
+
+The score of class c for scaled values x is
+
+    log(n_c + 1/2) + sum_j max(log N(x_j; m_cj, v_cj), LEAST_TERM),
+
+with n_c the decayed number of events of the class, and m_cj and v_cj the mean and variance of column j over them. Means
+and variances start at those of all scaled values, 0 and 1, with the weight of one event. The member has few parameters
+and forgets fast, so it leads the other members after few labels, and if columns are independent given the class also
+soon after a change. Missing values count as 0, the mean.
+"""
+
+from __future__ import annotations
+
+from streamsvm.core.entry_points import EntryPoint
+from streamsvm.core.jit import INTEGER, inlined, state_at, uint
+from streamsvm.core.losses import FEW
+from streamsvm.core.math import log_of
+from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i64
+from streamsvm.core.state import State
+from streamsvm.ensemble.trees import MOST_COLUMNS, load_row, name_first_class
+from streamsvm.features.scaler import CLIP, MOST_EVENTS, SCALER
+from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
+
+# Decay of the counts per label, and the least logarithm of a density, which limits the effect of outliers.
+DECAY, LEAST_TERM = 0.98, -4.0
+# Bounds of a variance, and of the logarithm of the largest density.
+LEAST_VARIANCE, MOST_VARIANCE, MOST_HEIGHT = 0.02, 4.0 * CLIP * CLIP, 4.0
+
+NAIVE_BAYES = Schema(
+    "naive_bayes",
+    {
+        "rows": Substate(SCALER, "current row"),
+        "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "n_columns": Number(
+            "number of columns up to the last that had a value other than 0",
+            i64,
+            saved=True,
+            bounds=(0.0, MOST_COLUMNS),
+        ),
+        "counts": Array(("few",), "decayed number of events by class", saved=True, bounds=(0.0, 1.01 / (1.0 - DECAY))),
+        "means": Array(("few", "columns"), "means by class and column", saved=True, bounds=(-CLIP, CLIP)),
+        "variances": Array(
+            ("few", "columns"),
+            "variances by class and column",
+            start=1.0,
+            saved=True,
+            bounds=(LEAST_VARIANCE, MOST_VARIANCE),
+        ),
+        "heights": Array(
+            ("few", "columns"),
+            "logarithms of the largest densities, up to a constant",
+            saved=True,
+            bounds=(-MOST_HEIGHT, MOST_HEIGHT),
+        ),
+        "scores": Array(("classes",), "scores of the current event"),
+        "row": Array(("columns",), "values of the current event", f32),
+    },
+)
+naive_bayes_at, block_at = state_at(NAIVE_BAYES), state_at(MINIBATCH)
+
+
+def new_naive_bayes(n_columns: int, n_classes: int, rows: State) -> State:
+    """Create a state."""
+    sizes = {"columns": n_columns, "classes": n_classes, "few": min(n_classes, FEW)}
+    return State(NAIVE_BAYES, sizes, parts={"rows": rows})
+
+
+@inlined
+def predict(state):
+    """Compute the scores of the loaded row."""
+    row, means, variances, heights = state.row, state.means, state.variances, state.heights
+    for c in range(state.n_classes):
+        score = log_of(state.counts[c] + 0.5)
+        for j in range(state.n_columns):
+            t = row[uint(j)] - means[uint(c), uint(j)]
+            score += max(heights[uint(c), uint(j)] - 0.5 * t * t / variances[uint(c), uint(j)], LEAST_TERM)
+        state.scores[c] = score
+
+
+@inlined
+def learn(state, label):
+    """Add the loaded row to the counts, means and variances of its class."""
+    state.n_classes = max(state.n_classes, label + 1)
+    if state.n_classes > FEW:
+        return
+    counts, row, means, variances = state.counts, state.row, state.means, state.variances
+    for j in range(state.n_columns, row.size):  # the room for columns must not matter
+        if row[j] != 0.0:
+            state.n_columns = j + 1
+    for c in range(state.n_classes):
+        counts[c] *= DECAY
+    counts[label] += 1.0
+    rate, c = 1.0 / (counts[label] + 1.0), uint(label)
+    for j in range(state.n_columns):
+        t = row[uint(j)] - means[c, uint(j)]
+        means[c, uint(j)] += rate * t
+        variance = max((1.0 - rate) * (variances[c, uint(j)] + rate * t * t), LEAST_VARIANCE)
+        variances[c, uint(j)], state.heights[c, uint(j)] = variance, -0.5 * log_of(variance)
+
+
+def run_member(address, block_address, i, cached):
+    """Score the rows of a block as its i-th member, and learn the labelled rows."""
+    state, block = naive_bayes_at(address), block_at(block_address)
+    rows, member = state.rows, block.members[i]
+    for k in range(block.n_rows):
+        row = block.rows[k]
+        if cached == 0:
+            if state.n_classes <= FEW:
+                load_row(state.row, rows, load_cached_row(block, k, member.way, rows))
+                predict(state)
+            else:
+                name_first_class(state)
+            keep_scores(block, k, i, state.scores)
+        if row.label >= 0:
+            learn(state, row.label)
+
+
+ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}

@@ -1,0 +1,66 @@
+"""Naive Bayes as a member, compared with numpy, and where it gains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamsvm import StreamSVMClassifier
+from streamsvm.ensemble.naive_bayes import DECAY, LEAST_TERM, LEAST_VARIANCE
+from tests.learners import arrays_of
+
+OTHERS = ("standard", "linear")
+
+
+def prototypes(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return noisy binary copies of class prototypes that change every 250 events."""
+    rng = np.random.default_rng(0)
+    y, bits = rng.integers(10, size=n), rng.integers(2, size=(n // 250 + 1, 10, 16))
+    X = bits[np.arange(n) // 250, y] ^ (rng.random((n, 16)) < 0.1)
+    return np.hstack([X, rng.integers(2, size=(n, 8))]).astype(float), y
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_statistics_and_scores_equal_those_of_plain_numpy(n_classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(n_classes, size=300)
+    X = rng.normal(size=(300, 4)) + 2.0 * rng.normal(size=(n_classes, 4))[y]
+    model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
+    counts, means, variances = np.zeros(n_classes), np.zeros((n_classes, 4)), np.ones((n_classes, 4))
+    n_columns = 0  # the first rows have scaled values of 0
+    for x, label in zip(X, y, strict=True):
+        model.learn_one(dict(enumerate(x)), label)
+        c, row = model.classes_.index(label), model._state.parts["1"].row[:4].astype(float)
+        terms = -0.5 * np.log(variances) - 0.5 * (row - means) ** 2 / variances
+        scores = np.log(counts + 0.5) + np.maximum(terms, LEAST_TERM)[:, :n_columns].sum(axis=1)
+        n = len(np.flatnonzero(counts))
+        np.testing.assert_allclose(model._state.parts["1"].scores[:n], scores[:n], rtol=1e-5, atol=1e-6)
+        counts *= DECAY
+        counts[c] += 1.0
+        n_columns = 4 if row.any() else n_columns
+        if n_columns:
+            rate, step = 1.0 / (counts[c] + 1.0), row - means[c]
+            means[c] += rate * step
+            variances[c] = np.maximum((1.0 - rate) * (variances[c] + rate * step * step), LEAST_VARIANCE)
+    state = arrays_of(model)
+    np.testing.assert_allclose(state["1.counts"][:n_classes], counts)
+    np.testing.assert_allclose(state["1.means"][:n_classes, :4], means)
+    np.testing.assert_allclose(state["1.variances"][:n_classes, :4], variances)
+
+
+def test_accuracy_rises_if_independent_columns_change():
+    X, y = prototypes(2_000)
+    models = [StreamSVMClassifier(members=members) for members in (OTHERS, (*OTHERS, "naive-bayes"))]
+    without, with_it = (np.mean(np.array(model.test_then_train(X, y)) == y) for model in models)
+    assert with_it > without + 0.02
+
+
+def test_many_classes_do_not_use_it():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.integers(2, size=400), rng.integers(100, size=2_000)])
+    X = rng.normal(size=(len(y), 3)) + 5.0 * np.random.default_rng(1).normal(size=(100, 3))[y]
+    right = []
+    for members in (("linear", "naive-bayes"), ("linear",)):
+        model = StreamSVMClassifier(members=members, label_autocorrelation=False)
+        right.append(np.mean(np.array(model.test_then_train(X, y)) == y))
+    assert abs(right[0] - right[1]) < 0.005
