@@ -9,7 +9,7 @@ reads it back. These functions keep LANES partial sums in registers:
     put_lanes(sums, out, b)
 
 A value has LANES elements of float32 or DOUBLES elements of float64, depending on the argument types. Values support
-addition, subtraction and multiplication, with each other and with a scalar, which is broadcast.
+addition, subtraction, multiplication and division, with each other and with a scalar, which is broadcast.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def _lower(operation, emit):
 _lower(operator.add, lambda builder, a, b: builder.fadd(a, b))
 _lower(operator.sub, lambda builder, a, b: builder.fsub(a, b))
 _lower(operator.mul, lambda builder, a, b: builder.fmul(a, b))
+_lower(operator.truediv, lambda builder, a, b: builder.fdiv(a, b))
 
 
 # Functions --------------------------------------------------------------------------------------------------------

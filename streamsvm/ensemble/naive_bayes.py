@@ -13,10 +13,21 @@ soon after a change. Missing values count as 0, the mean.
 from __future__ import annotations
 
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import INTEGER, inlined, state_at, uint
+from streamsvm.core.jit import (
+    DOUBLES,
+    INTEGER,
+    inlined,
+    lanes,
+    lanes_at,
+    larger,
+    state_at,
+    sum_of,
+    times_plus,
+    uint,
+)
 from streamsvm.core.losses import FEW
 from streamsvm.core.math import log_of
-from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i64
+from streamsvm.core.schema import Array, Number, Schema, Substate, i64
 from streamsvm.core.state import State
 from streamsvm.ensemble.trees import MOST_COLUMNS, load_row, name_first_class
 from streamsvm.features.scaler import CLIP, MOST_EVENTS, SCALER
@@ -54,7 +65,7 @@ NAIVE_BAYES = Schema(
             bounds=(-MOST_HEIGHT, MOST_HEIGHT),
         ),
         "scores": Array(("classes",), "scores of the current event"),
-        "row": Array(("columns",), "values of the current event", f32),
+        "row": Array(("columns",), "values of the current event"),
     },
 )
 naive_bayes_at, block_at = state_at(NAIVE_BAYES), state_at(MINIBATCH)
@@ -62,7 +73,7 @@ naive_bayes_at, block_at = state_at(NAIVE_BAYES), state_at(MINIBATCH)
 
 def new_naive_bayes(n_columns: int, n_classes: int, rows: State) -> State:
     """Create a state."""
-    sizes = {"columns": n_columns, "classes": n_classes, "few": min(n_classes, FEW)}
+    sizes = {"columns": -(-n_columns // DOUBLES) * DOUBLES, "classes": n_classes, "few": min(n_classes, FEW)}
     return State(NAIVE_BAYES, sizes, parts={"rows": rows})
 
 
@@ -71,11 +82,13 @@ def predict(state):
     """Compute the scores of the loaded row."""
     row, means, variances, heights = state.row, state.means, state.variances, state.heights
     for c in range(state.n_classes):
-        score = log_of(state.counts[c] + 0.5)
-        for j in range(state.n_columns):
-            t = row[uint(j)] - means[uint(c), uint(j)]
-            score += max(heights[uint(c), uint(j)] - 0.5 * t * t / variances[uint(c), uint(j)], LEAST_TERM)
-        state.scores[c] = score
+        sums = lanes(0.0)
+        for b in range(0, state.n_columns, DOUBLES):  # columns without values add 0
+            at = uint(c), uint(b)
+            t = lanes_at(row, uint(b)) - lanes_at(means, at)
+            term = times_plus(t * t, -0.5 / lanes_at(variances, at), lanes_at(heights, at))
+            sums = sums + larger(term, lanes(LEAST_TERM))
+        state.scores[c] = log_of(state.counts[c] + 0.5) + sum_of(sums)
 
 
 @inlined
