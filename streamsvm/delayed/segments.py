@@ -122,7 +122,7 @@ class Segments:
             records = self.table.of(segment.first, self.end(i))
             lengths = records["n_words"].astype(np.int64) * self.holds(records["status"])
             segment.data, segment.n_free = bytearray(segment.gather(records["start"], lengths).tobytes()), 0
-            records["start"] = np.cumsum(lengths) - lengths
+            records["start"] = np.where(lengths > 0, np.cumsum(lengths) - lengths, 0)
         if self.folder is not None and i < len(self.all) - 1:
             segment.spill(self.folder)
 
