@@ -35,6 +35,8 @@ from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 
 # Decay of the counts per label, and the least logarithm of a density, which limits the effect of outliers.
 DECAY, LEAST_TERM = 0.98, -4.0
+# Smaller counts are 0, which changes no score: processors are slow with numbers below 1e-308.
+LEAST_COUNT = 1e-30
 # Bounds of a variance, and of the logarithm of the largest density.
 LEAST_VARIANCE, MOST_VARIANCE, MOST_HEIGHT = 0.02, 4.0 * CLIP * CLIP, 4.0
 
@@ -102,7 +104,7 @@ def learn(state, label):
         if row[j] != 0.0:
             state.n_columns = j + 1
     for c in range(state.n_classes):
-        counts[c] *= DECAY
+        counts[c] = DECAY * counts[c] if counts[c] > LEAST_COUNT else 0.0
     counts[label] += 1.0
     rate, c = 1.0 / (counts[label] + 1.0), uint(label)
     for j in range(state.n_columns):

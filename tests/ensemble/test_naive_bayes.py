@@ -55,6 +55,12 @@ def test_accuracy_rises_if_independent_columns_change():
     assert with_it > without + 0.02
 
 
+def test_counts_of_classes_that_ended_are_0_which_processors_add_fast():
+    model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
+    model.learn_many(np.random.default_rng(0).normal(size=(4_000, 2)), [2, *np.arange(3_999) % 2])
+    assert arrays_of(model)["1.counts"].tolist()[0] == 0.0
+
+
 def test_many_classes_do_not_use_it():
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(2, size=400), rng.integers(100, size=2_000)])
