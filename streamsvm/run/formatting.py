@@ -45,9 +45,9 @@ def meant(label: Any, *classes: Iterable[Any]) -> Any:
     every = meanings(label)
     if len(every) == 1:
         return label
-    json_number = set(chain(*classes))
-    types = set(map(type, json_number))
-    return next(chain((m for m in every if m in json_number), (m for m in every if type(m) in types), [label]))
+    known = set(chain(*classes))
+    types = set(map(type, known))
+    return next(chain((m for m in every if m in known), (m for m in every if type(m) in types), [label]))
 
 
 def json_number(value: float) -> float | None:

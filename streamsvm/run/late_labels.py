@@ -178,11 +178,11 @@ class JoinStage(ModelStage):
         waits = (slots >= 0) & (predictions.codes >= 0)
         arrived = joined.arrived
         self.lags.add(joined.lags[arrived])
-        json_number = arrived & (joined.codes >= 0)
+        known = arrived & (joined.codes >= 0)
         numbers = {label: code for code, label in enumerate(self.learner.classes)}
         right = numbers_of(joined.labels, numbers) == joined.codes
-        times: NDArray[np.int64] = joined.times[json_number]
-        self.estimate.update(predictions.scores[waits], joined.scores[json_number], right[json_number], times)
+        times: NDArray[np.int64] = joined.times[known]
+        self.estimate.update(predictions.scores[waits], joined.scores[known], right[known], times)
         return times
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
