@@ -51,7 +51,7 @@ _LATE = (
     "tests/delayed/test_classifier.py",
 )
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_runner.py")),
+    "checkpoint": ("streamsvm/run/checkpoint.py", ("tests/run/test_checkpoints.py", "tests/run/test_loop.py")),
     "sinks": ("connectors/outputs/files.py", _SINKS),
     "parquet": ("connectors/arrow/parquet_sink.py", (*_PARQUET, "-k", "parquet")),
     "results": (

@@ -28,7 +28,7 @@ from streamsvm.run.report_text import summary
 from tests.commands import ran_here
 from tests.errors import raises
 from tests.run.conftest import killed_and_resumed, runner_of, write_stream
-from tests.run.test_runner import Numbers
+from tests.run.test_loop import Numbers
 
 REFIT = ("--refit", "newton,every=300,window=600")
 

@@ -15,7 +15,7 @@ from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from tests.run.conftest import json_lines, run, runner_of, table, write_stream
 from tests.run.test_cli import CPM
-from tests.run.test_runner import Collected, Numbers
+from tests.run.test_loop import Collected, Numbers
 
 NOT_NAMED = "no SOURCE is given, "
 NOT_SAID = "no label to learn: name its column with --label, or use `streamsvm predict`"
