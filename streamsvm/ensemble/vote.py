@@ -142,7 +142,6 @@ def add_row(state, block, batch, i, k, at):
     row.seen, row.weight = state.rows.seen, batch.weights[i]
     row.label = batch.labels[i] if row.weight > 0.0 else -1
     if row.label >= 0:
-        state.rows.label = row.label
         observe_event(state, values, columns)
     row.late = track_lateness(row, batch.memories[late]) if late >= 0 else 0
     return 0

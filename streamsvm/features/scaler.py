@@ -31,9 +31,6 @@ FARTHER = 100.0
 # The least share of values that differ from the anchor. A mostly zero column has many ties.
 LEAST_UNTIED = 1e-3
 
-# Magnitude of the scaled value of missing values that are informative, see `find_gap`.
-GAP = 3.0
-
 # Room for events of a memory that need not grow.
 UNLIMITED = 1 << 62
 # Largest count that a float64 represents exactly.
@@ -86,9 +83,6 @@ SCALER = Schema(
         "callback": address("code of the callback that receives probabilities and labels, 0 for none"),
         "callback_memory": address("memory of the callback"),
         "seen": Number("number of events learned", saved=True, bounds=_COUNT),
-        "classed": Number("number of those events with a class", saved=True, bounds=_COUNT),
-        "odd": Number("number of those events with an odd class", saved=True, bounds=_COUNT),
-        "upper": Number("number of those events whose class has bit 1", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("factor of scaled values, see shift", (0.0, MOST_SCALE)),
         "count": _statistic("decayed number of values in the sums", _COUNT),
@@ -99,11 +93,6 @@ SCALER = Schema(
             "value of `present` at which shift and scale are updated, negative for indicators (never)", (-1.0, math.inf)
         ),
         "missing": _statistic("number of explicitly missing values since the first value", _COUNT),
-        "last_missing": _statistic("value of `seen` at the last missing value", _COUNT),
-        "gaps": _statistic("number of runs of missing values", _COUNT),
-        "gaps_odd": _statistic("number of those that begin at an event with an odd class", _COUNT),
-        "gaps_upper": _statistic("number of those that begin at an event whose class has bit 1", _COUNT),
-        "gap": _statistic("scaled value of missing values, 0 unless these predict the class", (-GAP, GAP)),
         "born": _statistic("number of events before the first value of the column", _COUNT),
         "centred": _statistic("1 if shift is the mean, 0 if the column is sparse", (0.0, 1.0)),
         "outliers": _statistic(

@@ -6,7 +6,7 @@ import math
 
 from streamsvm.core.jit import element_address, inlined, kernel, uint, values_at
 from streamsvm.features.ranks import observe_ranks
-from streamsvm.features.scaler import FAR, GAP, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
+from streamsvm.features.scaler import FAR, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
 
 # Outliers do not enter the sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if
 # more than LEAK / (1 + LEAK) of the values are outliers. Its limit is half the number of values in the sums, bounded by
@@ -29,10 +29,6 @@ ALL_SAMPLED = 64.0
 # Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
-# Missing values are informative if runs of them begin more often in one half of the classes than in the other, by the
-# square root of this many standard deviations. Only the first value of a run counts: an outage of a sensor covers many
-# similar labels if labels are autocorrelated. The limit is high because the test is repeated at each run.
-GAP_EVIDENCE = 25.0
 
 
 @inlined
@@ -58,10 +54,6 @@ def observe_current_row(rows, values, columns):
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
-    if rows.label >= 0:
-        rows.classed += 1.0
-        rows.odd += float(rows.label & 1)
-        rows.upper += float(rows.label >> 1 & 1)
     if not is_whole(columns) or rows.scaling == RANK:
         observe_pairs(rows, values, columns)
         return
@@ -163,38 +155,7 @@ def keep_near(rows, values):
 @inlined
 def count_missing(rows, j):
     """Count a missing value of column j, unless it precedes the first value."""
-    if rows.present[uint(j)] > 0.0:
-        rows.missing[uint(j)] += 1.0
-        begins = rows.last_missing[uint(j)] != rows.seen - 1.0
-        rows.last_missing[uint(j)] = rows.seen
-        if begins and rows.label >= 0 and rows.gap[uint(j)] == 0.0:
-            rows.gaps[uint(j)] += 1.0
-            rows.gaps_odd[uint(j)] += float(rows.label & 1)
-            rows.gaps_upper[uint(j)] += float(rows.label >> 1 & 1)
-            find_gap(rows, j)
-
-
-@kernel
-def find_gap(rows, j):
-    """Set `gap` of column j if its missing values are informative.
-
-    As an absent name means 0, the scaled value of missing values lies on the side of 0.
-    """
-    n, gaps = min(rows.seen - rows.born[j], rows.classed), rows.gaps[j]
-    odd, upper = rows.odd / rows.classed, rows.upper / rows.classed
-    if is_uneven(gaps, n, rows.gaps_odd[j], odd) or is_uneven(gaps, n, rows.gaps_upper[j], upper):
-        rows.gap[j] = math.copysign(GAP, -rows.shift[j])
-
-
-@inlined
-def is_uneven(gaps, n, found, share):
-    """Return whether `found` gaps are too many or too few for some classes.
-
-    These classes have this share of n events.
-    """
-    variance = gaps * max(1.0 - gaps / n, 0.0) * share * (1.0 - share)
-    distance = found - gaps * share
-    return distance * distance > GAP_EVIDENCE * max(variance, 1.0)
+    rows.missing[uint(j)] += 1.0 if rows.present[uint(j)] > 0.0 else 0.0
 
 
 @kernel

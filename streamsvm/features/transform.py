@@ -41,7 +41,7 @@ def load_row(rows, values, columns):
 def load_whole(rows, values):
     """Implement `load_row` for a row with an entry in each of the first n columns.
 
-    Missing values become `gap`, which usually is 0.
+    Missing values become 0.
     """
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     n, rows.in_order = values.size, 1
@@ -59,9 +59,7 @@ def load_whole(rows, values):
             x = values[uint(j)]
             if abs(x) > LARGEST:
                 return -1 - j
-            if x != x:
-                out[uint(j + 1)] = rows.gap[uint(j)]
-            elif is_far(rows, j, x):
+            if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
     rows.n_far = unusual
     rows.n_pairs = n + 1
@@ -70,7 +68,7 @@ def load_whole(rows, values):
 
 @kernel
 def load_pairs(rows, stats, values, columns):
-    """Implement `load_row` for any row, without missing values of scaled value 0.
+    """Implement `load_row` for any row, without its missing values.
 
     Parameters
     ----------
@@ -88,14 +86,12 @@ def load_pairs(rows, stats, values, columns):
     m = 1
     for i in range(values.size):
         x = values[uint(i)]
-        j = columns[uint(i)]
         if not abs(x) <= LARGEST:
-            if not math.isnan(x):
-                return -1 - i
-            z = stats.gap[uint(j)]
-            if z == 0.0:
+            if math.isnan(x):
                 continue
-        elif j < n_ranked and stats.centred[j] > 0.0:  # sparse columns and indicators are not ranked
+            return -1 - i
+        j = columns[uint(i)]
+        if j < n_ranked and stats.centred[j] > 0.0:  # sparse columns and indicators are not ranked
             z = rank(rows, stats, j)
         else:
             z = (x - shift[uint(j)]) * scale[uint(j)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from streamsvm.models.archive import check_names, decode_label, encode_label
 
 # Scaled values beyond this decrease with the squared distance, as in `features.scaler`.
 FARTHER = 100.0
-_SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count", "gap")
+_SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
 _WINDOW_ARRAYS = ("windows", "window_lengths")
 _FITTED_ARRAYS = ("mean", "spread")
 _TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
@@ -48,6 +48,8 @@ def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
 class Scaler:
     """Scaling of raw values to (x - shift) * scale, clipped at `limit`.
 
+    Missing values become 0.
+
     Parameters
     ----------
     names
@@ -58,8 +60,6 @@ class Scaler:
         Shape (d,).
     count
         Number of values in these statistics, shape (d,).
-    gap
-        Scaled value of missing values, shape (d,); by default 0.
     limit
         The largest scaled magnitude; inf for none.
     windows
@@ -78,10 +78,6 @@ class Scaler:
     windows: list[NDArray[np.float64]] | None = None
     mean: NDArray[np.float64] | None = None
     spread: NDArray[np.float64] | None = None
-    gap: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-
-    def __post_init__(self) -> None:
-        self.gap = self.gap if len(self.gap) else np.zeros(len(self.names))
 
     @classmethod
     def identity(cls, names: Sequence[Any]) -> Scaler:
@@ -108,7 +104,7 @@ class Scaler:
             if len(window):
                 both = np.searchsorted(window, X[:, j], "left") + np.searchsorted(window, X[:, j], "right")
                 scaled[:, j] = (both / (2.0 * len(window)) - 0.5) * math.sqrt(12.0)
-        return np.where(np.isnan(X), self.gap, scaled)
+        return np.where(np.isnan(X), 0.0, scaled)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the header and the arrays of an archive."""

@@ -116,11 +116,11 @@ class RowLearner(EventLearner):
     def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
         space = self._space
         columns, values = space.encode_event(x, learn=False)
+        columns, values = columns[there := ~np.isnan(values)], values[there]
         group_of = {name: g for g, group in enumerate(groups) for name in group}
         names = (space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist())
         group = [group_of.get(name, -1) for name in names]
-        # A feature that is left out is absent. Missing values may predict the class, and are in all variants.
-        kept = np.column_stack([masks, np.ones(len(masks), bool)])[:, group]
-        at = kept.nonzero()[1]
-        rows = EncodedRows(values[at], columns[at], np.append(0, kept.sum(axis=1).cumsum()), False)
+        n, d = len(masks), len(columns)
+        kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
+        rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
         return self._run(Encoded(rows), False, False, self.n_classes, None, True)[2]

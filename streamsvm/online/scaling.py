@@ -120,7 +120,6 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
         rows.count[:n].copy(),
         CLIP if scaled else math.inf,
         windows,
-        gap=rows.gap[:n].copy(),
     )
 
 
@@ -143,10 +142,9 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
     d = len(given.names)
     if all(name in columns for name in given.names):
         at = [columns[name] for name in given.names]
-        shift, scale, count, gap = own.shift[at], own.scale[at], own.count[at], own.gap[at]
+        shift, scale, count = own.shift[at], own.scale[at], own.count[at]
     elif given.mean is not None and given.spread is not None:
         shift, count = given.mean.copy(), np.full(d, MAPPED)
-        gap = np.zeros(d)
         scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
     else:
         raise ParameterError(
@@ -154,7 +152,7 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
             "needs the scale of the model's columns, which is unknown: train this learner on some events first, or "
             "use 'none'",
         )
-    return Scaler(given.names, given.is_indicator, shift, scale, count, CLIP, gap=gap)
+    return Scaler(given.names, given.is_indicator, shift, scale, count, CLIP)
 
 
 def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
@@ -179,7 +177,7 @@ def adopt_statistics(scaler: Scaler, rows: State) -> None:
         # A column with a shift is centred, so it has had a value in every event since its first.
         rows.born[j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
         rows.squares[j] = scaler.count[j] * variance
-        rows.shift[j], rows.scale[j], rows.gap[j] = scaler.shift[j], scaler.scale[j], scaler.gap[j]
+        rows.shift[j], rows.scale[j] = scaler.shift[j], scaler.scale[j]
     for i, values in enumerate((scaler.windows or [])[: len(rows.ranks)]):
         held = values[: int(rows.window)]
         rows.ring[i, : len(held)] = rows.ranks[i, : len(held)] = held

@@ -35,28 +35,8 @@ class TwinColumn:
         self.centred = False
         self.anchor = self.ties = self.narrow = self.longest = self.outliers = 0.0
         self.began = 0
-        self.gaps, self.gap_bits, self.last_missing = 0, [0, 0], 0
-        self.gap = 0.0
-
-    def count_missing(self, seen: int, classes: Sequence[int]) -> None:
-        """Count a missing value of an event whose class is the last of `classes`."""
-        self.missing += 1
-        begins, self.last_missing = self.last_missing != seen - 1, seen
-        if not begins or self.gap or self.scaling == "none":
-            return
-        self.gaps += 1
-        n = min(seen - self.born, len(classes))
-        for bit in range(2):
-            self.gap_bits[bit] += classes[-1] >> bit & 1
-            share = sum(label >> bit & 1 for label in classes) / len(classes)
-            variance = self.gaps * max(1 - self.gaps / n, 0) * share * (1 - share)
-            distance = self.gap_bits[bit] - self.gaps * share
-            if distance**2 > statistics.GAP_EVIDENCE * max(variance, 1.0):
-                self.gap = math.copysign(rows.GAP, -self.shift)
 
     def scaled(self, x: float) -> float:
-        if math.isnan(x):
-            return self.gap
         if self.scaling == "rank" and self.centred:
             values = self.values[self.began :]
             recent = np.array([*values[: self.window], *values[self.window :: self.spacing]][-self.window :])
@@ -155,21 +135,19 @@ class Twin:
     ) -> None:
         self.columns = [TwinColumn(scaling, window, indicator, spacing) for indicator in indicators]
         self.seen, self.explicit = 0, explicit
-        self.classes: list[int] = []
 
     def scaled(self, row: Sequence[float]) -> list[float]:
-        """Return scaled values; absent names have 0."""
+        """Return scaled values, 0 where missing."""
         pairs = zip(self.columns, row, strict=True)
-        return [0.0 if math.isnan(x) and not self.explicit else column.scaled(x) for column, x in pairs]
+        return [0.0 if math.isnan(x) else column.scaled(x) for column, x in pairs]
 
-    def observe(self, row: Sequence[float], label: int) -> None:
+    def observe(self, row: Sequence[float]) -> None:
         self.seen += 1
-        self.classes.append(label)
         for column, x in zip(self.columns, row, strict=True):
             if not math.isnan(x):
                 column.observe(x, self.seen)
             elif self.explicit and column.values:
-                column.count_missing(self.seen, self.classes)
+                column.missing += 1
 
 
 class Kernel:
@@ -201,14 +179,12 @@ class Kernel:
         assert (np.diff(weight_rows) > 0).all()
         return out[1:].tolist()
 
-    def observe(self, row: Sequence[float], label: int = 0) -> None:
-        self.rows.label = label
+    def observe(self, row: Sequence[float]) -> None:
         statistics.observe(*self._entries(row))
 
     def statistics(self) -> dict[str, Any]:
         """Return the statistics of the columns."""
-        counts = ("seen", "classed", "odd", "upper")
-        return {name: array for name, array in self.rows.saved().items() if name not in counts}
+        return {name: array for name, array in self.rows.saved().items() if name != "seen"}
 
 
 def assert_like_twin(
@@ -218,15 +194,13 @@ def assert_like_twin(
     indicators: Sequence[bool],
     whole: bool,
     spacing: int = 1,
-    labels: Sequence[int] | None = None,
 ) -> None:
     twin = Twin(scaling, window, indicators, spacing, explicit=whole)
     kernel = Kernel(scaling, window, indicators, whole, spacing)
-    for i, row in enumerate(table):
+    for row in table:
         np.testing.assert_allclose(kernel.scaled(row), twin.scaled(row), rtol=1e-7, atol=1e-7)
-        label = 0 if labels is None else labels[i]
-        twin.observe(row, label)
-        kernel.observe(row, label)
+        twin.observe(row)
+        kernel.observe(row)
 
 
 # Quarters keep means and variances exact. Few distinct values give ties and constants.
@@ -260,24 +234,6 @@ def test_long_streams_with_missing_values_and_a_drift_are_scaled_like_the_twin(s
     assert_like_twin(X[:420].tolist(), scaling, 50, [False] * 5, whole)
 
 
-@each_choice(("whole", [True, False]), ("scaling", SCALINGS))
-def test_missing_values_that_predict_the_class_are_scaled_like_the_twin(scaling, whole):
-    rng = np.random.default_rng(5)
-    X = rng.normal([3.0, -3.0, 3.0, 3.0], size=(400, 4))
-    labels = rng.integers(0, 4, 400)
-    labels[200:300] = 3
-    X[(rng.random(400) < 0.9) == (labels % 2 == 1), 0] = NAN
-    X[(rng.random(400) < 0.9) == (labels >= 2), 1] = NAN
-    X[rng.random(400) < 0.5, 2] = NAN
-    X[200:300, 3] = NAN  # an outage
-    assert_like_twin(X.tolist(), scaling, 50, [False] * 4, whole, labels=labels.tolist())
-    kernel = Kernel(scaling, 50, [False] * 4, True)
-    for row, label in zip(X.tolist(), labels.tolist(), strict=True):
-        kernel.observe(row, label)
-    found = [0.0] * 4 if scaling == "none" else [-rows.GAP, rows.GAP, 0.0, 0.0]
-    assert kernel.scaled([NAN] * 4) == found
-
-
 @each_choice(("decimals", [0, 1, 9]), ("looks", [0, 1, 2]))
 def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
     rng = np.random.default_rng(decimals)
@@ -288,7 +244,7 @@ def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(de
     for row, other in zip(table, np.roll(table, 1, axis=0), strict=True):
         for seen in [row, other][:looks]:
             np.testing.assert_allclose(kernel.scaled(seen), twin.scaled(seen), rtol=1e-7, atol=1e-7)
-        twin.observe(row, 0)
+        twin.observe(row)
         kernel.observe(row)
     np.testing.assert_array_equal(np.sort(kernel.rows.ring, axis=1), kernel.rows.ranks)
     np.testing.assert_allclose(kernel.scaled(table[0]), twin.scaled(table[0]), rtol=1e-7, atol=1e-7)

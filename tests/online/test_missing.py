@@ -30,7 +30,6 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.delayed.stored_features import Layouts
-from streamsvm.features.scaler import GAP
 from streamsvm.refit import Every
 from streamsvm.run import Run, RunConfig
 from tests.learners import assert_same_knowledge, csr, looped
@@ -109,31 +108,6 @@ def test_missing_values_are_centred_in_every_form(make):
         for size in (1, 50):
             if size > 1 or name in ("None", "both", "table"):
                 assert_same_knowledge(by_parts(make(), form, X, size), single)
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_missing_values_that_predict_the_class_in_every_form(make, tmp_path):
-    amounts = X.copy()
-    amounts[:, 0] = np.where(np.random.default_rng(1).random(N) < 0.5, 20.0 + np.arange(N) % 7, math.nan)
-    labels = np.where(np.isnan(amounts[:, 0]), "no", "yes").tolist()
-    single = make()
-    looped(single, dicts(amounts), labels)
-    assert single._rows.gap[single.columns.index("c0")] == -GAP
-    assert single._rows.gap[: len(single.columns)].tolist().count(0.0) == D - 1
-    for form in EXPLICIT.values():
-        model = make()
-        model.test_then_train(form(amounts), labels)
-        assert_same_knowledge(model, single)
-    restored, late = make(), DelayedClassifier(make())
-    looped(restored, dicts(amounts)[: N // 2], labels[: N // 2])
-    restored.save(tmp_path / "model")
-    restored = streamsvm.load(tmp_path / "model")
-    looped(restored, dicts(amounts)[N // 2 :], labels[N // 2 :])
-    for i, (x, label) in enumerate(zip(dicts(amounts), labels, strict=True)):
-        late.predict_one(x, key=i)
-        late.learn_one({}, label, key=i)
-    for one in dicts(amounts)[-20:]:
-        assert restored.predict_proba_one(one) == single.predict_proba_one(one) == late.predict_proba_one(one)
 
 
 @pytest.mark.parametrize("make", MAKERS)
