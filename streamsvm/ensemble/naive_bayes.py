@@ -33,8 +33,9 @@ from streamsvm.ensemble.trees import MOST_COLUMNS, load_row, name_first_class
 from streamsvm.features.scaler import CLIP, MOST_EVENTS, SCALER
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 
-# Decay of the counts per label, and the least logarithm of a density, which limits the effect of outliers.
-DECAY, LEAST_TERM = 0.98, -4.0
+# Decay of the counts per label and per late label, and the least logarithm of a density, which limits the effect of
+# outliers. Late labels describe past events, so forgetting fast does not follow changes.
+DECAY, LATE_DECAY, LEAST_TERM = 0.98, 0.999, -4.0
 # Smaller counts are 0, which changes no score: processors are slow with numbers below 1e-308.
 LEAST_COUNT = 1e-30
 # Bounds of a variance, and of the logarithm of the largest density.
@@ -51,7 +52,9 @@ NAIVE_BAYES = Schema(
             saved=True,
             bounds=(0.0, MOST_COLUMNS),
         ),
-        "counts": Array(("few",), "decayed number of events by class", saved=True, bounds=(0.0, 1.01 / (1.0 - DECAY))),
+        "counts": Array(
+            ("few",), "decayed number of events by class", saved=True, bounds=(0.0, 1.01 / (1.0 - LATE_DECAY))
+        ),
         "means": Array(("few", "columns"), "means by class and column", saved=True, bounds=(-CLIP, CLIP)),
         "variances": Array(
             ("few", "columns"),
@@ -94,7 +97,7 @@ def predict(state):
 
 
 @inlined
-def learn(state, label):
+def learn(state, label, decay):
     """Add the loaded row to the counts, means and variances of its class."""
     state.n_classes = max(state.n_classes, label + 1)
     if state.n_classes > FEW:
@@ -104,7 +107,7 @@ def learn(state, label):
         if row[j] != 0.0:
             state.n_columns = j + 1
     for c in range(state.n_classes):
-        counts[c] = DECAY * counts[c] if counts[c] > LEAST_COUNT else 0.0
+        counts[c] = decay * counts[c] if counts[c] > LEAST_COUNT else 0.0
     counts[label] += 1.0
     rate, c = 1.0 / (counts[label] + 1.0), uint(label)
     for j in range(state.n_columns):
@@ -128,7 +131,7 @@ def run_member(address, block_address, i, cached):
                 name_first_class(state)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
-            learn(state, row.label)
+            learn(state, row.label, LATE_DECAY if row.late > 0 else DECAY)
 
 
 ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}

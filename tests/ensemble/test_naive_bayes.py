@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm import StreamSVMClassifier
-from streamsvm.ensemble.naive_bayes import DECAY, LEAST_TERM, LEAST_VARIANCE
+from streamsvm import DelayedClassifier, StreamSVMClassifier
+from streamsvm.ensemble.naive_bayes import DECAY, LATE_DECAY, LEAST_TERM, LEAST_VARIANCE
 from tests.learners import arrays_of
 
 OTHERS = ("standard", "linear")
@@ -46,6 +46,18 @@ def test_statistics_and_scores_equal_those_of_plain_numpy(n_classes):
     np.testing.assert_allclose(state["1.counts"][:n_classes], counts)
     np.testing.assert_allclose(state["1.means"][:n_classes, :4], means)
     np.testing.assert_allclose(state["1.variances"][:n_classes, :4], variances)
+
+
+@pytest.mark.parametrize(("late", "decay"), [(0, DECAY), (5, LATE_DECAY)])
+def test_late_labels_are_forgotten_slowly(late, decay):
+    rng = np.random.default_rng(0)
+    model = DelayedClassifier(StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False))
+    for i in range(300):
+        model.predict_one({"a": rng.normal()}, key=i)
+        if i >= late:
+            model.learn_one({}, i % 2, key=i - late)
+    n = 300 - late
+    assert arrays_of(model.model)["1.counts"].sum() == pytest.approx((1 - decay**n) / (1 - decay))
 
 
 def test_accuracy_rises_if_independent_columns_change():
