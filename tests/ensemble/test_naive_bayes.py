@@ -71,14 +71,3 @@ def test_counts_of_classes_that_ended_are_0_which_processors_add_fast():
     model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
     model.learn_many(np.random.default_rng(0).normal(size=(4_000, 2)), [2, *np.arange(3_999) % 2])
     assert arrays_of(model)["1.counts"].tolist()[0] == 0.0
-
-
-def test_many_classes_do_not_use_it():
-    rng = np.random.default_rng(0)
-    y = np.concatenate([rng.integers(2, size=400), rng.integers(100, size=2_000)])
-    X = rng.normal(size=(len(y), 3)) + 5.0 * np.random.default_rng(1).normal(size=(100, 3))[y]
-    right = []
-    for members in (("linear", "naive-bayes"), ("linear",)):
-        model = StreamSVMClassifier(members=members, label_autocorrelation=False)
-        right.append(np.mean(np.array(model.test_then_train(X, y)) == y))
-    assert abs(right[0] - right[1]) < 0.005

@@ -110,12 +110,13 @@ def test_outputs_stay_the_sums_of_the_trees_while_events_and_trees_are_replaced(
     np.testing.assert_allclose(state["1.outputs"][:, :2], oracle.outputs(state["1.values"].T), atol=1e-3)
 
 
-def test_with_many_classes_there_are_no_trees_and_no_loss():
+@pytest.mark.parametrize("member", ["trees", "naive-bayes"])
+def test_members_that_do_not_take_many_classes_cost_no_accuracy(member):
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(2, size=400), rng.integers(100, size=2_000)])
     X = rng.normal(size=(len(y), 3)) + 5.0 * np.random.default_rng(1).normal(size=(100, 3))[y]
     right = []
-    for members in (("linear", "trees"), ("linear",)):
+    for members in (("linear", member), ("linear",)):
         model = StreamSVMClassifier(members=members, label_autocorrelation=False)
         right.append(np.mean(np.array(model.test_then_train(X, y)) == y))
     assert abs(right[0] - right[1]) < 0.005
