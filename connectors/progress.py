@@ -58,7 +58,7 @@ class BatchProgress:
         count = self.count - len(done) - len(batch.rejected) + len(rejected)
         rest = replace(batch.without(dict.fromkeys(done, "")), rejected=rejected)
         # Removed events, as by retention or compaction, remain in the count. Numbers ascend within a part.
-        passed = {place_of(rest.origins, rest.origins[i])[0] for i in range(len(rest))}
+        passed = _last(list(rest.origins.columns.values()))
         ends = {part: end for part, end in self.ends.items() if part not in passed}
         return rest, BatchProgress(batch.position, count, ends) if count > 0 and ends else BatchProgress(batch.position)
 
