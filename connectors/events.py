@@ -301,6 +301,29 @@ class Events:
         return batch.without(self.bad, self.skipped)
 
 
+def joined(parts: Sequence[Events]) -> Events:
+    """Join consecutive events whose features are dicts.
+
+    Parameters
+    ----------
+    parts
+        At least one.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    whole = Events(rows := [], labels := list[Any]())
+    times = [part.times for part in parts if part.times is not None]
+    whole.times = np.concatenate(times) if times else None
+    for part in parts:
+        n = len(labels)
+        rows += rows_of(part.features, len(part.labels))
+        labels += part.labels
+        whole.keys = None if part.keys is None else [*(whole.keys or ()), *part.keys]
+        whole.bad |= {n + i: reason for i, reason in part.bad.items()}
+        whole.skipped = {*whole.skipped, *(n + i for i in part.skipped)}
+    return whole
+
+
 def picked(features: Features, rows: Rows) -> Features:
     """Select rows of features.
 

@@ -29,7 +29,7 @@ from connectors.columns.numbers import sampled
 from connectors.columns.roles import Roles
 from connectors.columns.text import Header, TextColumns
 from connectors.errors import ConnectorError
-from connectors.events import Events
+from connectors.events import Events, joined
 from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import JsonLines
@@ -122,7 +122,7 @@ _NUMBERS = frozenset({int, float, NoneType})
 logger = logging.getLogger("connectors")
 
 FEWEST_EVENTS = 100
-"""Number of events of a live stream that are inspected."""
+"""Number of events of a live stream that decide the formats of those after them."""
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
@@ -244,10 +244,13 @@ class JsonColumns(TextColumns):
                     among = [repr(value) for value in columns[name] if type(value) in (int, float)]
                     self.numbers.take_markers(name, repeated_texts(name, texts[name] + among))
 
-    def _check_live(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Collect the first events of a live stream until there are enough to inspect."""
+    def _add_first(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add to the first events of a live stream, which decide the formats."""
         found = ({name: sampled(value) for name, value in row.items()} for row in filter(None, self._flat(rows, {})))
         self._first = [*self._first, *found]
+
+    def _decide_live(self) -> None:
+        """Decide the formats of a live stream if there are enough events."""
         if len(self._first) >= FEWEST_EVENTS:
             names = dict.fromkeys(chain.from_iterable(self._first))
             self._check_others(names, len(self._first), is_live=True)
@@ -292,11 +295,23 @@ class JsonColumns(TextColumns):
     def read(self, rows: Sequence[Any]) -> Events:
         """Convert objects to events.
 
-        Removes label, key, time and ignored fields from the objects.
+        Removes label, key, time and ignored fields from the objects. The first events of a live stream are read before
+        they decide the formats of the others, so that formats do not depend on batch boundaries.
         """
+        parts = []
+        while not (self.numbers.is_sampled or self._roles.bare):
+            wanted = FEWEST_EVENTS - len(self._first)
+            first, rows = rows[:wanted], rows[wanted:]
+            self._add_first(self._opened(first, {}))
+            parts.append(self._read(first))
+            self._decide_live()
+            if not rows:
+                return joined(parts)
+        return joined([*parts, self._read(rows)])
+
+    def _read(self, rows: Sequence[Any]) -> Events:
+        """Convert objects in the formats known so far."""
         bad: Bad = {}
-        if not (self.numbers.is_sampled or self._roles.bare):
-            self._check_live(self._opened(rows, {}))
         if self.envelope is None:
             return self._events(rows, bad)
         rows, skipped = self.envelope.unwrapped(rows, bad)

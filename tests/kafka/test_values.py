@@ -27,7 +27,7 @@ def test_ignored_and_declared_names_that_no_json_value_has_are_reported_once():
         reader.read([b'{"x":%d,"y":"A"}' % x for x in range(3, 0, -1)] * 20)
     [notice] = reader.notices
     assert "'late'" in notice
-    assert "in the first 120 events; waiting for it" in notice
+    assert "in the first 100 events; waiting for it" in notice
 
 
 def test_json_values():

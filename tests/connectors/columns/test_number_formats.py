@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -358,6 +359,42 @@ def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(cap
     resumed = kafka(JsonValues)
     resumed.restore(json.loads(json.dumps(values.decided)))
     assert resumed.read(records[:1]).features == [{"a": 0.5}]
+
+
+@pytest.mark.parametrize("options", [{}, {"envelope": "debezium"}, {"key": "k", "time": "t", "types": "late:number"}])
+def test_formats_in_json_from_kafka_do_not_depend_on_batches(options):
+    def record(i: int) -> bytes:
+        late = f"0,{i}" if i >= 90 else None
+        d = f"{i}.123" if i < 150 else "1.5"
+        row = {
+            "a": f"{i},5",
+            "u": "unknown" if i % 3 else f"{i}.5",
+            "d": d,
+            "late": late,
+            "y": i % 2,
+            "k": f"{i}",
+            "t": i,
+        }
+        change = {"op": "d", "before": row} if i == 50 else {"op": "c", "after": row}
+        text = json.dumps(change if "envelope" in options else row)
+        return b"{" if i in (3, 99) else text.encode()
+
+    def told(*sizes: int):
+        values, found, at = kafka(JsonValues, **options), [], 0
+        for n in itertools.cycle(sizes):
+            if at >= 400:
+                return found, values.notices
+            events = values.read([record(i) for i in range(at, min(at + n, 400))])
+            columns = events.features, events.labels, events.keys or [], [] if events.times is None else events.times
+            found += [
+                (events.bad.get(i), i in events.skipped, *map(str, each))
+                for i, each in enumerate(itertools.zip_longest(*columns))
+            ]
+            at += n
+
+    whole = told(1024)
+    assert whole[0][99][2] != whole[0][103][2]
+    assert [told(*sizes) for sizes in [(1,), (7,), (100,), (99, 1, 2), (101, 13)]] == [whole] * 5
 
 
 def test_texts_in_json_from_kafka_are_numbers_if_they_are_declared():
