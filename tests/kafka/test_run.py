@@ -18,7 +18,7 @@ import pytest
 
 from tests.commands import ran_here
 from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
-from tests.run.test_refits import is_refitting, timeless
+from tests.run.test_kill import is_refitting, timeless
 
 N = 1_500
 MODEL = ("--model", "cpm", "--param", "n_faces=3")

@@ -18,24 +18,26 @@ from river.naive_bayes import GaussianNB
 from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import ModelSummary, Spread
-from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History, Insight, Sample
 from streamsvm.run.loop import Report
 from streamsvm.run.measures import COLUMNS
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import is_picture, plot
 from streamsvm.run.report_text import summary, text
-from tests.run.conftest import restored, run, runner_of
+from tests.run.conftest import restored, run
 
 
 class Told:
-    """A model with given relevance and leader."""
+    """A model with given relevance, leader and weight of label autocorrelation."""
 
-    def __init__(self, relevance: dict[Any, float], leader: str = "") -> None:
-        self.relevance, self._leader = relevance, leader
+    def __init__(self, relevance: dict[Any, float], leader: str = "", weight: float = 0.0) -> None:
+        self.relevance, self._leader, self._weight = relevance, leader, weight
 
     def leaders(self) -> list[dict[str, Any]]:
         return [{"member": self._leader, "head": "h", "accuracy": 0.5, "weight": 1.0}] if self._leader else []
+
+    def autocorrelation_effect(self) -> dict[str, float]:
+        return {"weight": self._weight}
 
 
 def turning(n: int, every: int) -> History:
@@ -111,23 +113,6 @@ def test_models_that_tell_nothing():
 
 def demo(model: Any, n: int, **options: Any) -> Report:
     return run(model, open_source("synthetic:demo"), max_events=n, **options)
-
-
-def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path):
-    def part(folder, stop_at):
-        with Checkpoint(tmp_path / folder, every_events=500, every_s=None) as checkpoint:
-            source = open_source("synthetic:demo?n=3000&batch_size=100")
-            runner = runner_of(BSGDClassifier(budget=20), source, checkpoint=checkpoint)
-            runner.observers = [lambda report, _: runner.stop() if report.metrics.taken >= stop_at else None]
-            return runner.run()
-
-    part("broken", 1_500)
-    resumed, whole = part("broken", np.inf), part("whole", np.inf)
-    assert resumed.resumed is not None
-    assert len(whole.history.at) > 10
-    assert resumed.history.at == whole.history.at
-    assert np.array_equal(resumed.history.relevance(8)[1], whole.history.relevance(8)[1])
-    assert resumed.insight.relevance == whole.insight.relevance
 
 
 def test_samples_of_an_explained_live_stream_do_not_depend_on_its_batches():
@@ -265,26 +250,12 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path):
     assert len(set(relevances)) == len(relevances) >= 3
 
 
-class Knowing:
-    """A model with given predictions."""
-
-    def __init__(self) -> None:
-        self.relevance = {"a": 1.0, "b": 0.1}
-        self.leader, self.weight = "linear", 0.0
-
-    def leaders(self) -> list[dict[str, Any]]:
-        return [{"member": self.leader}]
-
-    def autocorrelation_effect(self) -> dict[str, float]:
-        return {"weight": self.weight}
-
-
 def test_changes_are_described_also_after_resuming():
-    model, history = Knowing(), History()
+    model, history = Told({"a": 1.0, "b": 0.1}, "linear"), History()
     history.sample(model, 250, 250, ["up", "down"], [200, 50])
     assert history.changes(0) == []
     history.sample(model, 500, 500, ["up", "down"], [400, 100])
-    model.relevance, model.leader, model.weight = {"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7
+    model = Told({"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7)
     history.sample(model, 750, 750, ["up", "down", "odd"], [420, 290, 40])
     history = restored(History(), history.state())
     assert history.changes(500) == [

@@ -151,8 +151,8 @@ def arguments(folder: Path, every: int) -> list[Any]:
         "--label-timeout 3s --set timeout-label=down --model cpm --set relearn-corrections=true --set max-pending=200"
     )
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
-    alarms = ("--set", "alarms=up=precision:0.7", "--set", "class-weight=balanced")
-    return ["run", *joined, *waits.split(), *kept, *alarms, "--out", "out.csv", "--label-output", "joined.csv"]
+    decided = ("--set", "alarms=up=precision:0.7", "--set", "class-weight=balanced", "--set", "coverage=0.8")
+    return ["run", *joined, *waits.split(), *kept, *decided, "--out", "out.csv", "--label-output", "joined.csv"]
 
 
 @pytest.mark.parametrize(

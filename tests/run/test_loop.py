@@ -113,7 +113,7 @@ class Fragile(Classifier):
         self.seen[y] = self.seen.get(y, 0) + 1
 
 
-def test_each_event_is_predicted_before_it_is_learned():
+def test_predictions_and_rejected_events_are_written():
     out, rejected = Collected(), Collected()
     report = run(CPMClassifier(), Numbers(), out=out, dead_letter=rejected)
     assert report.ended == "end of stream"
@@ -125,21 +125,13 @@ def test_each_event_is_predicted_before_it_is_learned():
     unlabelled = next(row for row in out.rows if row["line"] == 33)
     assert unlabelled["label"] is None
     assert unlabelled["prediction"] in ("low", "high")
-    model = CPMClassifier()
-    source = Numbers()
-    for row in out.rows:
-        x = dict(zip("xy", source.x[row["line"]].tolist(), strict=True))
-        assert model.predict_one(x) == row["prediction"]
-        if row["label"] is not None:
-            model.learn_one(x, row["label"])
 
 
-@pytest.mark.parametrize(
-    "model",
-    [naive_bayes.GaussianNB(), dummy.NoChangeClassifier(), multiclass.OneVsOneClassifier(naive_bayes.GaussianNB())],
-    ids=lambda model: type(model).__name__,
-)
-def test_river_models_as_river_would_drive_them(model):
+MODELS = [CPMClassifier(), naive_bayes.GaussianNB(), dummy.NoChangeClassifier()]
+
+
+@pytest.mark.parametrize("model", [*MODELS, multiclass.OneVsOneClassifier(naive_bayes.GaussianNB())], ids=repr)
+def test_each_event_is_predicted_before_it_is_learned(model):
     out = Collected()
     twin = model.clone()
     run(model, Numbers(150), out=out)
@@ -374,32 +366,34 @@ def test_a_resumed_run_reports_a_count_once(tmp_path):
 # Part of a batch -------------------------------------------------------------------------------------------------
 
 
-def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
+def stretch(folder: Path, max_events: int | None, source: Any = None, **options: Any) -> Any:
     """One process of a run with samples, and with batches beyond its limit."""
     folder.mkdir(exist_ok=True)
     with Checkpoint(folder / "check", every_events=1_000_000, every_s=None) as checkpoint:
         out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
-        model = BSGDClassifier(budget=10)
-        source = source or Numbers(1400, size=400)
-        report = runner_of(
-            model, source, out=out, checkpoint=checkpoint, max_events=max_events, save=folder / "m"
-        ).run()
+        kept = {"out": out, "checkpoint": checkpoint, "max_events": max_events, "save": folder / "m"}
+        report = run(BSGDClassifier(budget=10), source or Numbers(1400, size=400), **kept, **options)
         out.close()
         return report
 
 
+DECIDED = {
+    **{"coverage": 0.8, "coverage_by_class": True, "proba": True, "explain": 1},
+    **{"cost": {"low": {"high": 3.0}}, "abstain": 0.4, "alarms": "high=0.1"},
+}
+
+
 @pytest.mark.usefixtures("unsynced")
-def test_a_bounded_run_ends_with_a_checkpoint(tmp_path):
+@pytest.mark.parametrize("options", [{}, DECIDED], ids=["plain", "decided"])
+def test_a_bounded_run_ends_with_a_checkpoint(tmp_path, options):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    whole.mkdir()
-    parts.mkdir()
-    uninterrupted, before = stretch(whole, None), 0
+    uninterrupted, before = stretch(whole, None, **options), 0
     for limit in (17, 18, 18, 400, 501, 799, 1199, 1200, 1201, 5000):
-        report = stretch(parts, limit)
+        report = stretch(parts, limit, **options)
         taken = min(limit, 1397)
         assert (report.metrics.taken, report.resumed, report.events) == (taken, before or None, taken - before)
         before = taken
-    last = stretch(parts, None)
+    last = stretch(parts, None, **options)
     assert (last.resumed, last.events) == (before, 0)
     for name in ("out.csv", "m"):
         assert (parts / name).read_bytes() == (whole / name).read_bytes(), name

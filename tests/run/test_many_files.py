@@ -69,17 +69,10 @@ def test_late_labels_of_several_files(streamsvm, tmp_path):
 
 def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm, tmp_path):
     (tmp_path / "in").mkdir()
-    asked = (
-        "run",
-        "in",
-        "--label",
-        "y",
-        *CPM,
-        *["--types", "a:number", "--out", "in/out.csv", "--checkpoint", "in/check"],
-    )
+    kept = ("--types", "a:number", "--out", "in/out.csv", "--checkpoint", "in/check")
     for i in range(2):
         write_stream(tmp_path / "in" / f"{i}.csv", 100, broken=True)
-        streamsvm(*asked)
+        streamsvm("run", "in", "--label", "y", *CPM, *kept)
     # The results lie in the directory of the source, and are not read.
     assert len(table(tmp_path / "in" / "out.csv")) + len(json_lines(tmp_path / "in" / "out.csv.rejected.jsonl")) == 200
 

@@ -1,8 +1,7 @@
-"""Refits in runs: options, monitoring, event times, and SIGKILL during a refit."""
+"""Refits in runs: options, monitoring and event times."""
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import logging
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, cli, load
-from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Since
 from streamsvm.run.classifiers import with_refits
 from streamsvm.run.errors import SetupError
@@ -27,7 +25,7 @@ from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report_text import summary
 from tests.commands import ran_here
 from tests.errors import raises
-from tests.run.conftest import killed_and_resumed, runner_of, write_stream
+from tests.run.conftest import runner_of, write_stream
 from tests.run.test_loop import Numbers
 
 REFIT = ("--refit", "newton,every=300,window=600")
@@ -221,58 +219,3 @@ def test_the_plot_has_a_mark_for_each_refit_of_the_run_and_for_none_before_it(tm
     drawn = (tmp_path / "p.svg").read_text()
     assert "<!-- refit failed -->" in drawn
     assert "refit votes" not in drawn
-
-
-# SIGKILL ----------------------------------------------------------------------------------------------------------
-
-N, EVERY = 2_000, 400
-
-
-def arguments(every: int) -> list[Any]:
-    # A refit starts every 400 events, and its model is added 200 later: checkpoints in between have it pending.
-    stream = ("run", "../in.csv?batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--model", "cpm")
-    refits = ("--refit", f"newton,every={EVERY},window={2 * EVERY}")
-    kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
-    return [*stream, *refits, *kept, "--out", "out.csv", "--summary", "summary.json"]
-
-
-def timeless(path: Path) -> Any:
-    """An archive without the durations of refits."""
-    header, arrays = read_archive(path)
-    kept = json.dumps(header, sort_keys=True)
-    without = json.loads(kept, object_hook=lambda each: {k: v for k, v in each.items() if k != "seconds"})
-    return without, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
-
-
-def results(folder: Path) -> dict[str, Any]:
-    """Return the results of a run, without clock times."""
-    found = json.loads((folder / "summary.json").read_text())
-    found.pop("process")
-    files = {name: (folder / name).read_bytes() for name in ("out.csv", "out.csv.rejected.jsonl")}
-    archives = {name: timeless(folder / name) for name in ("model", "check/checkpoint.safetensors")}
-    return {"summary": found} | files | archives
-
-
-@functools.lru_cache(maxsize=1)
-def _has_job(checkpoint: Path, _written: int) -> bool:
-    header, _ = read_archive(checkpoint)
-    return "job" in header["model"]
-
-
-def is_refitting(folder: Path) -> bool:
-    """Return whether a refit was running at the last checkpoint."""
-    checkpoint = folder / "check" / "checkpoint.safetensors"
-    try:
-        return _has_job(checkpoint, checkpoint.stat().st_mtime_ns)
-    except OSError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
-def test_killed_in_the_midst_of_refits_and_resumed(tmp_path):
-    write_stream(tmp_path / "in.csv", N, broken=True)
-    whole, resumed = map(results, killed_and_resumed(tmp_path, arguments, is_refitting))
-    assert resumed == whole
-    assert whole["summary"]["refits"]["count"] >= 4
-    assert np.isfinite(whole["summary"]["refits"]["share"])

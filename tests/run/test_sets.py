@@ -14,7 +14,6 @@ from connectors import open_sink, open_source
 from connectors.joined import JoinedSource
 from streamsvm import CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.decide.conformal import ConformalSets
-from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.report_text import summary, text
 from tests.choices import each_choice
 from tests.run.conftest import json_lines, runner_of, write_joined, write_stream
@@ -31,15 +30,14 @@ def write(folder: Path, delay: Any) -> None:
     write_joined(folder, X, y, delay)
 
 
-def late(folder: Path, size: int = 256) -> JoinedSource:
-    options: dict[str, Any] = {"key": "id", "time": "t", "batch_size": size}
+def late(folder: Path) -> JoinedSource:
+    options: dict[str, Any] = {"key": "id", "time": "t", "batch_size": 256}
     labels = open_source(str(folder / "labels.csv"), label="y", bare=True, **options)
     return JoinedSource(open_source(str(folder / "events.csv"), **options), labels)
 
 
 def run(model: Any, source: Any, out: Path, *, by_class: bool = False, **options: Any) -> Any:
-    checkpoint = options.get("checkpoint")
-    sink = open_sink(str(out), resume=checkpoint is not None and checkpoint.exists)
+    sink = open_sink(str(out))
     report = runner_of(model, source, out=sink, coverage=0.8, coverage_by_class=by_class, **options).run()
     sink.close()
     return report
@@ -98,13 +96,11 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path, model, by_class):
 
 
 @pytest.mark.slow
-def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path):
+def test_late_labels_by_key_in_python(tmp_path):
     """Metrics use the sets issued for the events; thresholds adapt when joined."""
     write(tmp_path, 450)
-    parts = {size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl") for size in (7, 256)}
-    assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()
-    found, figures = json_lines(tmp_path / "7.jsonl"), summary(parts[7])["probabilities"]
-    assert figures == summary(parts[256])["probabilities"]
+    figures = summary(run(CPMClassifier(), late(tmp_path), tmp_path / "o.jsonl"))["probabilities"]
+    found = json_lines(tmp_path / "o.jsonl")
     truth = [line.split(",")[-1] for line in (tmp_path / "both.csv").read_text().splitlines()[1:]]
     judged = [(row["set"], y) for row, y in zip(found, truth, strict=True) if row["set"]]
     assert figures["coverage"] == pytest.approx(np.mean([y in labels for labels, y in judged]), abs=1e-9)
@@ -120,24 +116,6 @@ def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path):
 
 def _learn(model: DelayedClassifier, late: Any, i: int) -> None:
     model.learn_one(late.keys[i], late.labels[i], time=late.times[i] / 1000.0)
-
-
-@pytest.mark.parametrize("delay", [0, 450])
-def test_a_killed_run_resumes_with_its_sets(tmp_path, delay):
-    write(tmp_path, delay or 1)
-
-    def source():
-        return late(tmp_path) if delay else open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
-
-    reports = {}
-    for name, stops in (("whole", [None]), ("broken", [1, 233, 400, None])):
-        for stop in stops:
-            with Checkpoint(tmp_path / name, every_events=100, every_s=None) as checkpoint:
-                out = tmp_path / f"{name}.jsonl"
-                reports[name] = run(CPMClassifier(), source(), out, checkpoint=checkpoint, max_events=stop)
-    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "broken.jsonl").read_bytes()
-    one, other = (summary(report)["probabilities"] for report in reports.values())
-    assert one == other
 
 
 def test_sets_from_the_command_line(streamsvm, refused, tmp_path):

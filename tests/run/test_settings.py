@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from river import linear_model, multiclass, naive_bayes
 
-from connectors import open_sink
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
-from streamsvm.run.checkpoint import Checkpoint
-from tests.run.conftest import json_lines, run, runner_of, table, write_stream
+from tests.run.conftest import json_lines, run, table, write_stream
 from tests.run.test_cli import CPM
 from tests.run.test_loop import Collected, Numbers
 
@@ -142,21 +140,6 @@ def test_two_classes_alone_and_models_without_probabilities():
     run(linear_model.PAClassifier(), Numbers(100), out=(none := Collected()))
     assert "proba" in plain.rows[0]
     assert "proba" not in none.rows[0]
-
-
-@pytest.mark.usefixtures("unsynced")
-def test_probabilities_resume_to_the_byte(tmp_path):
-    def part(name, size, stops):
-        path = tmp_path / f"{name}.csv"
-        for stop in stops:
-            with Checkpoint(tmp_path / name, every_events=50, every_s=None) as checkpoint:
-                out = open_sink(str(path), resume=checkpoint.exists)
-                options: dict[str, Any] = {"out": out, "checkpoint": checkpoint, "max_events": stop, "proba": True}
-                runner_of(CPMClassifier(), Late(size), **options).run()
-                out.close()
-        return path.read_bytes()
-
-    assert part("broken", 17, [99, 301, None]) == part("whole", 64, [None])
 
 
 def test_all_probabilities_from_the_command_line(streamsvm, refused, tmp_path):
