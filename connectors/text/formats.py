@@ -57,9 +57,12 @@ class TextFormat(ABC):
         Whether reading mostly runs without the GIL.
     is_first
         Whether no other file was read before.
+    needs_sample
+        Whether the first records determine column types before any is returned, also in live streams.
     """
 
     columns: TextColumns
+    needs_sample = True
     is_apart = False
     _roles: Roles
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +118,6 @@ def _slow_loads(text: str) -> Any:
 
 
 _NUMBERS = frozenset({int, float, NoneType})
-logger = logging.getLogger("connectors")
 
 FEWEST_EVENTS = 100
 """Number of events of a live stream that decide the formats of those after them."""
@@ -134,6 +132,7 @@ class JsonFormat(TextFormat):
     """One JSON object per line."""
 
     columns: JsonColumns
+    needs_sample = False
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

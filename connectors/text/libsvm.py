@@ -22,6 +22,8 @@ from connectors.text.source import TextSource
 class LibsvmFormat(TextFormat):
     """Sparse rows, one per line. Lines that start with ``#`` are comments."""
 
+    needs_sample = False
+
     def __init__(self, options: Options) -> None:
         for key in ("label", "key", "time", "ignore", "types"):
             if options.has(key):

@@ -28,7 +28,7 @@ class TextSource(PrefetchSource):
     """Events from text, one or more lines each.
 
     The first thousand lines determine the column types and the label column when the source is created. A live source
-    whose header is incomplete determines them as soon as the header is complete.
+    determines them by the lines of the first second after its header, before it returns any of them.
 
     Parameters
     ----------
@@ -129,6 +129,9 @@ class TextSource(PrefetchSource):
         lines = reader.peek(self._batch_size + self._tried, self._tried + 1, bound)
         if not lines and reader.is_last(0):
             return self._finish()
+        if lines and not self._sampled:  # of a live stream, those that arrive within a second
+            texts, bad = reader.decode(reader.peek(SAMPLE, SAMPLE if self._format.needs_sample else 1))
+            self._sample(self._find(texts, bad, SAMPLE), False)
         line = reader.line
         if (batch := self._at_once(lines)) is not None:
             return batch
@@ -139,8 +142,6 @@ class TextSource(PrefetchSource):
         reader.consume(found.consumed)
         if not found.rows and not found.rejected and not self._stream.live:
             return None
-        if not self._sampled:
-            self._sample(found, False)
         return self._batch(found, line)
 
     def _at_once(self, lines: list[bytes]) -> Batch | None:

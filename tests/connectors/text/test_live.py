@@ -8,6 +8,8 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,19 @@ def test_a_quoted_record_is_waited_for(tmp_path):
     assert len(next(batches)) == 0
     append(path, '",1\n')
     assert values(next(batches)) == ["a\nb"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4096])
+def test_types_do_not_depend_on_the_first_rows_that_a_pipe_has(tmp_path, batch_size):
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    os.write(writer, b"x\n1\n2\n")
+    later = threading.Timer(0.1, lambda: (os.write(writer, b"a\nb\n" * 40), os.close(writer)))
+    later.start()
+    with closing(open_source(str(path), batch_size=batch_size)) as source:
+        assert [value for batch in source for value in values(batch)] == ["1", "2", *["a", "b"] * 40]
+    later.join()
 
 
 def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
@@ -184,6 +199,8 @@ def test_a_pipe_of_gzip_is_decompressed_on_arrival(tmp_path):
 
 STANDARD = """
 import sys
+import threading
+from contextlib import closing
 from connectors import open_sink, open_source
 source, sink = open_source(sys.argv[1], label="y"), open_sink(sys.argv[2])
 for batch in source:
