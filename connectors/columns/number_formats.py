@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from connectors.columns.cells import Memo, is_number, number_of
+from connectors.columns.cells import MISSING_NUMBERS, Memo, is_number, number_of
 from connectors.errors import OptionError
 
 CURRENCIES = "$€£¥₹"
@@ -23,6 +23,7 @@ _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 # A column with fewer distinct numbers may contain codes.
 FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
+_PUNCTUATION = re.compile(r"[\s._/\\()\[\]<>#?!\u2013\u2014-]")  # in which spellings of a missing value differ
 _PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
 _CODES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD"
 # A number with an affix such as a unit. Letters before the number make it an identifier, except currencies.
@@ -196,8 +197,9 @@ def look_alike(cells: Sequence[str]) -> bool:
 def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     """Return texts that mark missing values in a numeric column, such as ``unknown``.
 
-    There are at most two such texts. Each has no digits and occurs at least five times. Nine in ten of the other cells
-    must be numbers. A column of few distinct integers, such as 1, 2, 3 and A, stays categorical.
+    There are at most two such texts, each in several spellings, and those of missing values such as ``n.a.``. Each has
+    no digits and occurs at least five times. Nine in ten of the other cells must be numbers. A column of few distinct
+    integers, such as 1, 2, 3 and A, stays categorical.
 
     If half of the cells or more are texts, they must be one text, beside at least ten distinct numbers that are not all
     integers: codes beside `OK` are categories.
@@ -213,15 +215,17 @@ def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     --------
     >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
     {'unknown': 0.25}
-    >>> repeated_texts("x", [*(f"{i}.5" for i in range(15)), *45 * ["unknown"]])
-    {'unknown': 0.75}
+    >>> repeated_texts("x", [*(f"{i}.5" for i in range(15)), *25 * ["n.a."], *10 * ["N.A."]])
+    {'n.a.': 0.5, 'N.A.': 0.2}
     >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
     {}
     """
-    repeated = {text: n for text, n in Counter(present).items() if n >= _LEAST_REPEATS and text != name}
-    texts = {text: n for text, n in repeated.items() if not any(map(str.isdigit, text)) and not is_number(text)}
+    words = Counter(cell for cell in present if not _DIGIT.search(cell) and not is_number(cell) and cell != name)
+    counts = _by_spelling(words)
+    repeated = {word for word, n in counts.items() if n >= _LEAST_REPEATS}
+    texts = {text: n for text, n in words.items() if _spelling(text) in repeated}
     are_most = 2 * sum(texts.values()) >= len(present)
-    if not 0 < len(texts) <= (1 if are_most else _MOST_MARKERS):
+    if not texts or len(repeated - _MISSING_WORDS) > (1 if are_most else _MOST_MARKERS):
         return {}
     numbers = [cell for cell in present if cell not in texts]
     read = max(([*filter(each.reads, numbers)] for each in NUMBER_FORMATS), key=len)
@@ -233,12 +237,33 @@ def repeated_texts(name: str, present: Sequence[str]) -> dict[str, float]:
     return {text: n / len(present) for text, n in texts.items()}
 
 
-def text_among_numbers(cells: Sequence[str]) -> str | None:
-    """Return the text in most cells if the others are many different numbers."""
-    text, n = Counter(cells).most_common(1)[0]
-    numbers = {cell for cell in cells if cell != text}
-    is_most = 2 * n >= len(cells) and not any(map(str.isdigit, text))
-    return text if is_most and len(numbers) >= FEWEST_DIFFERENT and all(map(is_number, numbers)) else None
+def text_among_numbers(cells: Sequence[str]) -> list[str]:
+    """Return the text in most cells, in all spellings, beside many different numbers.
+
+    The list is empty if there is no such text.
+    """
+    words = _by_spelling(Counter(cells))
+    common, n = words.most_common(1)[0]
+    texts = [cell for cell in dict.fromkeys(cells) if _spelling(cell) == common]
+    numbers = {*cells}.difference(texts)
+    is_most = 2 * n >= len(cells) and not any(map(_DIGIT.search, texts))
+    return texts if is_most and len(numbers) >= FEWEST_DIFFERENT and all(map(is_number, numbers)) else []
+
+
+def _spelling(text: str) -> str:
+    """Return what the spellings of a text have in common; numbers are unchanged."""
+    return text if _DIGIT.search(text) else _PUNCTUATION.sub("", text.casefold())
+
+
+def _by_spelling(counts: Mapping[str, int]) -> Counter[str]:
+    """Return the sums of the counts of all spellings of a text."""
+    found = Counter[str]()
+    for text, n in counts.items():
+        found[_spelling(text)] += n
+    return found
+
+
+_MISSING_WORDS = frozenset(map(_spelling, MISSING_NUMBERS))
 
 
 def _is_whole(cell: str) -> bool:

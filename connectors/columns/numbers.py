@@ -197,13 +197,14 @@ class NumberColumns:
 
         Also of one with a single text beside many different numbers.
         """
-        if (marker := text_among_numbers(cells)) is not None:
+        if texts := text_among_numbers(cells):
             form = (
                 "column {name!r} contains numbers and, in at least half of its first cells, the text {text}, and is "
                 "read as categories: --set missing={marker} reads numbers, in place of the usual markers (--types "
                 "{name}:category confirms it)"
             )
-            self.notices.warn(Notice.of(form, name, text=shown(marker), marker=shlex.quote(marker[:LONGEST])))
+            marker = shlex.quote(",".join(text[:LONGEST] for text in texts))
+            self.notices.warn(Notice.of(form, name, text=shown(texts[0]), marker=marker))
             return
         if not look_alike(cells) or formats_of(cells):  # dates have their own notice, from the learner
             return
