@@ -55,7 +55,6 @@ class PredictsSets:
     def _on_new_sets(self) -> None:
         """Handle the first use of a coverage."""
 
-    @locked
     def predict_set_one(
         self, x: dict[Any, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
@@ -94,7 +93,9 @@ class PredictsSets:
         >>> model.predict_set_one({"a": 1.0}, coverage=0.9)
         {'odd'}
         """
-        return self._predict_set(self._sets.get((coverage, by_class)) or self.label_sets(coverage, by_class), x, kwargs)
+        with self._lock:
+            sets = self._sets.get((coverage, by_class)) or self.label_sets(coverage, by_class)
+            return self._predict_set(sets, x, kwargs)
 
     def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
         """Predict the set of one event."""

@@ -26,7 +26,7 @@ class SingleRow:
     Parameters
     ----------
     model
-        A learner that is not composed.
+        A learner without refits and costs.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class SingleRow:
     @classmethod
     def of(cls, model: Any) -> Self | None:
         """Return the row of a learner, None if it cannot process single events."""
-        return cls(model) if hasattr(model, "load_event") and not model.is_composed else None
+        return cls(model) if hasattr(model, "load_event") and model.parts is None else None
 
     @property
     def label(self) -> Any:

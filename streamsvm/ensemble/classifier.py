@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 
 from streamsvm.budgeted.inspection import nearest_vectors
+from streamsvm.decide.conformal import AllSets
 from streamsvm.ensemble import blend
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import vote as kernels
-from streamsvm.ensemble.composition import PARAMETERS, Composition, delegating
+from streamsvm.ensemble.composition import NO_FAST_PATH, PARAMETERS, Parts, answered_by_parts
 from streamsvm.ensemble.members import check_members
 from streamsvm.ensemble.memory import EFFORTS, Ensemble
 from streamsvm.locks import Lock, locked
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Effort = Literal["low", "normal", "high"]
 
 
-@delegating
+@answered_by_parts
 class StreamSVMClassifier(Ensemble):
     """Ensemble of kernel machines, linear models and trees for drifting streams.
 
@@ -134,7 +135,7 @@ class StreamSVMClassifier(Ensemble):
 
     _kernels: ClassVar[ModuleType] = kernels
 
-    _composition: Composition | None = None
+    parts: Parts | None
 
     def __init__(
         self,
@@ -177,22 +178,18 @@ class StreamSVMClassifier(Ensemble):
             # A subclass may have other parameters, which are not assigned yet.
             names = {"effort", *(StreamSVMClassifier.__init__.__kwdefaults__ or ())}.difference(PARAMETERS)
             learner = StreamSVMClassifier(**{name: getattr(self, name) for name in names})
-            self._hold(Composition.around(learner, refit, (cost, class_weight, abstain)))
+            self._use_parts(Parts.around(learner, refit, (cost, class_weight, abstain)))
 
-    def _hold(self, parts: Composition) -> None:
-        """Delegate to parts from now on, with the methods of the parts."""
-        self._composition, self.__dict__["_lock"] = parts, Lock()
-        self.__dict__.update(parts.methods())
+    # Parts -------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_composed(self) -> bool:
-        return self._composition is not None
+    def _use_parts(self, parts: Parts) -> None:
+        self.parts, self._fast, self._sets, self.__dict__["_lock"] = parts, NO_FAST_PATH, AllSets(), Lock()
 
     def change_setting(self, name: str, value: Any) -> None:
-        if self._composition is None:
+        if self.parts is None:
             super().change_setting(name, value)
         else:
-            setattr(self._composition.learner, name, value)
+            setattr(self.parts.learner, name, value)
             self.__dict__[name] = value
 
     # Memory ------------------------------------------------------------------------------------------------------
@@ -244,52 +241,48 @@ class StreamSVMClassifier(Ensemble):
     @property
     def decider(self) -> DecidingClassifier | None:
         """Part that makes decisions by costs, or None."""
-        return None if self._composition is None else self._composition.decider
+        return None if self.parts is None else self.parts.decider
 
     @property
     def _refitter(self) -> Any:
-        return None if self._composition is None else self._composition.refitter
+        return None if self.parts is None else self.parts.refitter
 
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        if self._composition is None:
+        if self.parts is None:
             return super().state()
-        own = self._composition.params_beside(self._get_params())
-        header = {"class": type(self).__name__, "own": {name: encode_param(value) for name, value in own.items()}}
-        return nested({"parts": state_of(self._composition.top)}, header)
+        # Parameters that only a subclass has: all others are those of the parts.
+        params, known = self._get_params(), self.parts.learner._get_params()
+        own = {name: encode_param(value) for name, value in params.items() if name not in known}
+        return nested({"parts": state_of(self.parts.top)}, {"class": type(self).__name__, "own": own})
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         if "parts" not in header:
             self = super()._from_state(header, arrays)
-            if self.is_composed:
+            if self.parts is not None:
                 raise ArchiveError("a classifier with `refit` or costs, whose parts are missing")
             return self
-        parts = Composition(from_state(*part_of((header, arrays), "parts")))
-        if type(parts.learner) is not StreamSVMClassifier or parts.learner.is_composed:
+        parts = Parts(from_state(*part_of((header, arrays), "parts")))
+        if type(parts.learner) is not StreamSVMClassifier or parts.learner.parts:
             raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a StreamSVMClassifier")
         own = {name: decode_param(value) for name, value in header["own"].items()}
         known = inspect.signature(cls).parameters
         self = cls(**own, **{name: value for name, value in parts.params().items() if name in known})
         self.__dict__.update(parts.params())
-        self._hold(parts)
+        self._use_parts(parts)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._composition is None:
-            return super().__getstate__()
-        # Bound methods of the parts are not copied: the copy binds the methods of its own parts.
-        bound = {"_lock", *self._composition.methods()}
-        state = {name: value for name, value in self.__dict__.items() if name not in bound}
-        return state | {"_composition": self._composition.top}
+        return super().__getstate__() if self.parts is None else {**self.__dict__, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "_composition" not in state:
+        if "parts" in state:
+            self.__dict__.update(state)
+            self._use_parts(state["parts"])
+        else:
             super().__setstate__(state)
-            return
-        self.__dict__.update({name: value for name, value in state.items() if name != "_composition"})
-        self._hold(Composition(state["_composition"]))
 
     # Inspection --------------------------------------------------------------------------------------------------
 

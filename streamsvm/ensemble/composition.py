@@ -1,8 +1,9 @@
-"""Parts of a classifier with refits or costs, and the delegation to them."""
+"""Parts of a classifier with refits or costs, which answer in its place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from streamsvm.decide.deciding import DecidingClassifier
@@ -10,38 +11,36 @@ from streamsvm.models.saved import public
 
 # Parameters of a classifier that has parts.
 PARAMETERS = ("refit", "cost", "class_weight", "abstain")
-# Methods and properties by the part that implements them, used only by classifiers with parts.
-_BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_train")
-_BY_VOTE = (
-    *("predict_proba_one", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
-    *("label_sets", "explain_one", "summary", "spreads", "leaders", "nearest", "autocorrelation_effect"),
-    *("keep_categories", "check_names", "proba_array"),
+# No event is on the fast path of a classifier with parts, see `EventLearner.fast_path`.
+NO_FAST_PATH = (-1, None, None, None)
+# Methods and properties that the parts answer, beside those of single events.
+_ANSWERED = (
+    *("learn_many", "predict_many", "predict_proba_many", "predict_set_many", "peek_proba_many", "proba_array"),
+    *("label_sets", "test_then_train", "run_batch", "keep_categories", "check_names", "memory_bytes"),
+    *("explain_one", "summary", "spreads", "leaders", "nearest", "autocorrelation_effect", "autocorrelation_weight"),
+    *("classes_", "notices", "n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
 )
-_BY_LEARNER = ("memory_bytes",)
-_PROPERTIES = {
-    "top": ("classes_", "notices"),
-    "vote": ("n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
-    "learner": ("autocorrelation_weight",),
-}
 
 
-class Composition:
-    """Parts of a classifier: `top` wraps `vote`, and `vote` wraps `learner`.
+class Parts:
+    """Parts of a classifier, one around the other.
+
+    A `decider`, if there are costs, is around a `refitter`, if there are refits, and this is around the `learner`.
 
     Parameters
     ----------
     top
-        A `RefitClassifier`, or a `DecidingClassifier` around one or around the learner.
+        The outermost part.
     """
 
     def __init__(self, top: Any) -> None:
         self.top = top
         self.decider: DecidingClassifier | None = top if isinstance(top, DecidingClassifier) else None
-        self.vote: Any = top if self.decider is None else self.decider.model
-        self.refitter: Any = self.vote if hasattr(self.vote, "solver") else None
+        inner: Any = top if self.decider is None else self.decider.model
+        self.refitter: Any = inner if hasattr(inner, "solver") else None
 
     @classmethod
-    def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Composition:
+    def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Parts:
         """Build the parts for the parameter `refit` and the costs around a learner."""
         found = learner
         if refit is not None:
@@ -52,16 +51,21 @@ class Composition:
     @property
     def learner(self) -> Any:
         """Current learner."""
-        return self.vote if self.refitter is None else self.refitter.model
+        inner: Any = self.top if self.decider is None else self.decider.model
+        return inner if self.refitter is None else self.refitter.model
 
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Return the methods of the composed classifier by name."""
-        by_name = {_BY_TOP: self.top, _BY_VOTE: self.vote, _BY_LEARNER: self.learner}
-        found = {name: getattr(part, name) for names, part in by_name.items() for name in names}
-        return found | {"run_batch": self.vote.run_batch if self.decider is None else self.decider.decide_batch}
+    def that_has(self, name: str) -> Any:
+        """Return the outermost part with a method or property."""
+        return next(part for part in (self.decider, self.refitter, self.learner) if hasattr(type(part), name))
+
+    def answer(self, name: str) -> Any:
+        """Return a method, or the value of a property, of the part that has it."""
+        if name == "run_batch" and self.decider is not None:
+            return self.decider.decide_batch
+        return getattr(self.that_has(name), name)
 
     def params(self) -> dict[str, Any]:
-        """Return the parameters of the composed classifier.
+        """Return the parameters of the classifier.
 
         These are the parameters of the learner, and parameters of other parts that differ from their defaults.
         """
@@ -75,31 +79,34 @@ class Composition:
             found["refit"] = changed if len(changed) > 1 else own["solver"]
         return found
 
-    def params_beside(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters that a subclass has in addition."""
-        return {name: value for name, value in params.items() if name not in self.learner._get_params()}
-
 
 _Class = TypeVar("_Class", bound=type)
 
 
-def delegating(cls: _Class) -> _Class:
-    """Make the properties of a class delegate to the parts, if there are any."""
-    for part, names in _PROPERTIES.items():
-        for name in names:
-            own = next(vars(kind)[name] for kind in cls.__mro__ if name in vars(kind))
-            setattr(cls, name, _delegated(own, part, name))
+def answered_by_parts(cls: _Class) -> _Class:
+    """Let the `parts` of a classifier answer in its place, if it has any."""
+    for name in _ANSWERED:
+        own = next(vars(kind)[name] for kind in cls.__mro__ if name in vars(kind))
+        setattr(cls, name, (_property if isinstance(own, property) else _method)(own, name))
     return cls
 
 
-def _delegated(own: property, part: str, name: str) -> property:
+def _method(own: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(own)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return own(self, *args, **kwargs) if self.parts is None else self.parts.answer(name)(*args, **kwargs)
+
+    return call
+
+
+def _property(own: property, name: str) -> property:
     def get(self: Any) -> Any:
-        return own.__get__(self) if self._composition is None else getattr(getattr(self._composition, part), name)
+        return own.__get__(self) if self.parts is None else self.parts.answer(name)
 
     def put(self: Any, value: Any) -> None:
-        if self._composition is None:
+        if self.parts is None:
             own.__set__(self, value)
         else:
-            setattr(getattr(self._composition, part), name, value)
+            setattr(self.parts.that_has(name), name, value)
 
     return property(get, None if own.fset is None else put, doc=own.__doc__)

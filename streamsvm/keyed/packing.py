@@ -115,7 +115,7 @@ class Packer:
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
-        if not isinstance(model, OnlineClassifier) or model.is_composed:
+        if not isinstance(model, OnlineClassifier) or model.parts:
             raise ParameterTypeError(
                 "model",
                 "of each key must be a CPMClassifier, BSGDClassifier or StreamSVMClassifier without `refit`, `cost` "

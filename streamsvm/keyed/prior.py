@@ -154,7 +154,7 @@ class PriorModel:
 
     def __init__(self, model: Any, learns: bool) -> None:
         # A trained prior model has the label order of other streams, which says nothing about the next event of a key.
-        is_plain = isinstance(model, OnlineClassifier) and not model.is_composed
+        is_plain = isinstance(model, OnlineClassifier) and model.parts is None
         is_ordered = isinstance(model, StreamSVMClassifier) and is_plain and not learns
         self.model = model.without_order() if is_ordered else model
         self.learns = learns

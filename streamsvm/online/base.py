@@ -42,11 +42,6 @@ class OnlineClassifier(SavedLearner):
         return True
 
     @property
-    def is_composed(self) -> bool:
-        """Whether the learner only delegates to parts, for refits or costs."""
-        return False
-
-    @property
     def memory_size(self) -> int:
         """Number of integers stored per event at prediction to learn its label late."""
         return 0

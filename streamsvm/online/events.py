@@ -14,7 +14,6 @@ from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA
 from streamsvm.features.tables import NOT_PLAIN, weight_of
-from streamsvm.labels import unhashable
 from streamsvm.locks import locked
 from streamsvm.online import driver
 from streamsvm.online.memory import LearnerMemory
@@ -26,6 +25,12 @@ class EventLearner(LearnerMemory):
 
     An event with exactly the known names and only numbers takes the fast path. Its values are packed into the row
     buffer, and one compiled call that holds the GIL does the rest. An event with None takes it under the lock.
+    """
+
+    parts: Any = None
+    """Classifiers that answer in place of a learner with refits or costs.
+
+    No event takes the fast path of such a learner.
     """
 
     _event: ClassVar[Any]
@@ -67,15 +72,11 @@ class EventLearner(LearnerMemory):
             For an infinite feature, one that is not a number, string or None, a label that is None or NaN, or an
             invalid weight. Nothing is learned then.
         """
-        try:
-            code = self.labels.codes.get(y)
-        except TypeError:
-            raise unhashable(y) from None
         plain_length, pack, get, rows = self._fast
-        if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
+        if w == 1.0 and type(x) is dict and len(x) == plain_length:
             try:
-                packed = pack(*get(x))
-            except NOT_PLAIN:
+                code, packed = self.labels.codes[y], pack(*get(x))
+            except NOT_PLAIN:  # or a new label
                 pass
             else:
                 if self._event(rows.address, packed, code, 1.0) == 0:
@@ -83,7 +84,10 @@ class EventLearner(LearnerMemory):
                     if first is not None and not first.add_packed(packed):
                         self._inspect_event(np.arange(plain_length), np.frombuffer(packed))
                     return
-        self._learn(x, y, w)
+        if self.parts is None:
+            self._learn(x, y, w)
+        else:
+            self.parts.top.learn_one(x, y, w=w, time=time)
 
     @locked
     def _learn(self, x: dict[Any, Any], y: Any, w: float) -> None:
@@ -149,6 +153,8 @@ class EventLearner(LearnerMemory):
                 code = self._event(rows.address, packed, PREDICT, 1.0)
                 if code >= -1:
                     return self.labels.by_code[code]
+        if self.parts is not None:
+            return self.parts.top.predict_one(x)
         with self._lock:
             return self.labels.by_code[self._predict(x, PREDICT)]
 
@@ -190,6 +196,9 @@ class EventLearner(LearnerMemory):
             else:
                 if shares := self._event_proba(rows.address, packed):
                     return dict(zip(self.labels.by_code, shares, strict=False))
+        if self.parts is not None:
+            found: dict[Any, float] = self.parts.top.predict_proba_one(x)
+            return found
         with self._lock:
             if self._n_classes_view[()] == 0:
                 self._space.encode_event(x, learn=False)  # refuses invalid events
@@ -198,6 +207,9 @@ class EventLearner(LearnerMemory):
             return dict(zip(self.labels.by_code, shares, strict=False))
 
     def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
+        if self.parts is not None:
+            found: set[Any] = self.parts.answer("predict_set_one")(x, *sets.key, **kwargs)
+            return found
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()

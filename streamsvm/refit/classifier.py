@@ -118,7 +118,7 @@ class RefitClassifier(RefitRows):
         timeout: float | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(learner, OnlineClassifier) or learner.is_composed:
+        if not isinstance(learner, OnlineClassifier) or learner.parts:
             raise ParameterTypeError(
                 "learner",
                 "must be a StreamSVMClassifier without `refit` and costs, a CPMClassifier or a "
@@ -354,7 +354,7 @@ class RefitClassifier(RefitRows):
         state = dict(header), dict(arrays)
         check_parts(state)
         model = learner_from_state(*part_of(state, "learner"))
-        if not isinstance(model, OnlineClassifier) or model.is_composed:
+        if not isinstance(model, OnlineClassifier) or model.parts:
             raise ArchiveError("refits around a classifier that has refits or costs already")
         params = dict(header["params"])
         learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
