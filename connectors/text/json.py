@@ -8,7 +8,6 @@ declared category. ``NaN``, which Python writes although JSON does not define it
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
-import orjson
 
 from connectors.columns.cells import Bad, Labels, number_of, shown
 from connectors.columns.counters import warn_of_numbers
@@ -33,89 +31,8 @@ from connectors.options import Options
 from connectors.outputs.files import open_lines
 from connectors.outputs.results import JsonLines
 from connectors.text.formats import SAMPLE, Records, TextFormat, line_records
+from connectors.text.json_objects import JsonObjects
 from connectors.text.source import TextSource
-
-_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
-_BEYOND_INTEGERS = float(1 << 63)
-
-
-class JsonObjects:
-    """Parse objects with orjson; integers beyond 64 bits are parsed exactly.
-
-    orjson rounds such integers, so their texts are parsed again.
-
-    Parameters
-    ----------
-    exact
-        Names of the fields whose integers must be exact.
-    envelope
-        Envelope that contains the fields, if any.
-    """
-
-    def __init__(self, exact: Sequence[str], envelope: Envelope | None) -> None:
-        self._exact, self._envelope = exact, envelope
-
-    def one(self, text: str) -> dict[str, Any] | ValueError:
-        """Parse a text. Return a ValueError with the reason if it is not an object."""
-        try:
-            value = _loads(text)
-            if isinstance(value, dict) and self._has_rounded([value]):
-                value = _slow_loads(text)
-        except (ValueError, RecursionError) as error:
-            return ValueError(f"not JSON: {error}")
-        return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
-
-    def all(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
-        """Parse many texts at once. None if any needs a separate check."""
-        try:
-            rows = list(map(orjson.loads, texts))
-        except orjson.JSONDecodeError:
-            return None
-        return None if set(map(type, rows)) - {dict} or self._has_rounded(rows) else rows
-
-    def _has_rounded(self, rows: Sequence[dict[str, Any]]) -> bool:
-        """Return whether an exact field may contain an integer of more than 64 bits."""
-        inner = rows if self._envelope is None or not self._exact else list(map(self.inner, rows))
-        for name in self._exact:
-            values = [row.get(name) for row in inner] if "." not in name else [_value(row, name) for row in inner]
-            has_floats = float in set(map(type, values))
-            if has_floats and any(not abs(one) < _BEYOND_INTEGERS for one in values if type(one) is float):
-                return True
-        return False
-
-    def inner(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the record in an object, empty if there is none."""
-        try:
-            found = row if self._envelope is None else self._envelope.record(row)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-
-def _value(row: Any, name: str) -> Any:
-    """Return the value of a field, which may be nested, None if there is none."""
-    if type(row) is not dict or name in row:
-        return row[name] if type(row) is dict else None
-    ends = [i for i, letter in enumerate(name) if letter == "."]
-    found = (_value(row.get(name[:end]), name[end + 1 :]) for end in ends)
-    return next((value for value in found if value is not None), None)
-
-
-def _loads(text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        if "NaN" not in text and "Infinity" not in text:
-            raise
-    value = _slow_loads(text)
-    json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates, as orjson does
-    return value
-
-
-def _slow_loads(text: str) -> Any:
-    """Parse with the json module: integers of any size, NaN and infinities."""
-    return json.loads(text, parse_constant=_CONSTANTS.get)
-
 
 _NUMBERS = frozenset({int, float, NoneType})
 
@@ -125,6 +42,7 @@ _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
+_LISTS = re.compile(r"\s*\[\s*(\[)?[^]\s]")
 _FIELD = re.compile(r'\s*"[^"]*"\s*:')
 
 
@@ -139,13 +57,21 @@ class JsonFormat(TextFormat):
         self.columns = JsonColumns(options)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Return 0, because there is no header; refuse objects that span lines."""
-        if lines and lines[0].strip() == "{":
+        """Return 0, because there is no header; refuse lists, and lines of one object."""
+        if lines and (lines[0].strip() == "{" or lines[0].lstrip().startswith("[")):
             if len(lines) == 1 and not last:
                 return None
-            if _FIELD.match("".join(lines[1:2])):
+            if lines[0].strip() == "{" and _FIELD.match("".join(lines[1:2])):
                 what = "an object continues in line 2, but each must be on one line (or in an array of objects)"
                 raise ConnectorError(f"{self._source}: {what}: convert the file: jq -c . {self._source}", "spread")
+            if (found := _LISTS.match("".join(lines))) and not any("{" in line for line in lines):
+                rows = "'.[] | @csv'" if found[1] else "@csv"
+                way = (
+                    f"jq -r {rows} {self._source} > FILE.csv, and then FILE.csv?header=no if the first row has no names"
+                )
+                raise ConnectorError(
+                    f"{self._source}: rows are lists, but must be objects: convert the file: {way}", "lists"
+                )
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:

@@ -182,6 +182,20 @@ class TestJsonArrays:
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 2), ({"x": 2, "z": 1}, 4)]
         assert [line for line, _, _ in bad] == [1, 3]
 
+    @pytest.mark.parametrize(
+        ("text", "way"),
+        [
+            ("[[1,2],[3,4]]", "'.[] | @csv'"),
+            ("[\n  [1, 2],\n  [3, 4]\n]\n", "'.[] | @csv'"),
+            ("[1,2]\n[3,4]\n", "@csv"),
+        ],
+    )
+    def test_rows_that_are_lists_are_refused_with_what_to_do(self, tmp_path, text, way):
+        url = write(tmp_path / "a.json", text)
+        with raises(ConnectorError, reason="lists") as raised:
+            open_source(url)
+        assert f"jq -r {way} {url} > FILE.csv" in str(raised.value)
+
     @pytest.mark.parametrize("indent", [0, 2, "\t"])
     def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path, indent):
         url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
