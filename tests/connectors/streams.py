@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors import Batch, Source, open_source
+from connectors import Batch, Source, open_sink, open_source
 
 
 def write(path: Path, text: str | bytes) -> str:
@@ -37,6 +38,13 @@ def table(path: Path, delimiter: str = ",", **columns: Any) -> str:
         with path.open("w", newline="") as file:
             csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([list(columns), *rows])
     return str(path)
+
+
+def put(url: str | Path, *tables: dict[str, Any], **options: Any) -> None:
+    """Write tables to a sink and close it."""
+    with contextlib.closing(open_sink(str(url), **options)) as sink:
+        for table in tables:
+            sink.write(table)
 
 
 def events(batches: Any) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from connectors import ConnectorError, Sink, open_sink, open_source
 from tests.choices import each_choice
-from tests.connectors.streams import rows
+from tests.connectors.streams import put, rows
 from tests.errors import raises
 
 KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.GZ", "out.tsv", "out.parquet"]
@@ -70,20 +70,17 @@ def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path, kind, steps):
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
 def test_an_existing_result_is_replaced_at_the_first_write(tmp_path, kind):
     path = tmp_path / kind
-    for value in (1, 2):
-        sink = open_sink(str(path))
-        if value == 2:
-            assert content(path) == [{"n": 1}]
-        sink.write({"n": [value]})
-        sink.close()
+    put(path, {"n": [1]})
+    with contextlib.closing(open_sink(str(path))) as sink:
+        assert content(path) == [{"n": 1}]
+        sink.write({"n": [2]})
     assert content(path) == [{"n": 2}]
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.parquet"])
 def test_flushed_without_rows_the_file_or_folder_is_empty(tmp_path, kind):
     path = tmp_path / kind
-    with contextlib.closing(open_sink(str(path))) as sink:
-        sink.write({"n": [1]})
+    put(path, {"n": [1]})
     with contextlib.closing(open_sink(str(path))) as sink:
         sink.flush()
     assert list(path.iterdir()) == [] if path.is_dir() else path.read_bytes() == b""
@@ -96,9 +93,8 @@ def test_a_sink_never_used_leaves_things_as_they_were(tmp_path, kind, resume):
     sink.close()
     sink.close()
     assert not path.exists()
-    with contextlib.closing(open_sink(str(path))) as sink:
-        sink.write({"n": [1]})
-    open_sink(str(path), resume=resume).close()
+    put(path, {"n": [1]})
+    put(path, resume=resume)
     assert content(path) == [{"n": 1}]
 
 
@@ -124,9 +120,7 @@ def test_pipes_and_devices_are_written_as_they_are():
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
 def test_resuming_without_rewinding_appends(tmp_path, kind):
     for value in (1, 2):
-        sink = open_sink(str(tmp_path / kind), resume=True)
-        sink.write({"n": [value]})
-        sink.close()
+        put(tmp_path / kind, {"n": [value]}, resume=True)
     assert content(tmp_path / kind) == [{"n": 1}, {"n": 2}]
 
 
@@ -155,8 +149,7 @@ def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path, kin
 
 def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path):
     path = tmp_path / "out.parquet"
-    with contextlib.closing(open_sink(str(path))) as sink:
-        sink.write({"n": [1]})
+    put(path, {"n": [1]})
     for table in ({"m": ["a"]}, {}):
         with contextlib.closing(open_sink(str(path), resume=True)) as sink:
             sink.rewind({"parts": 0})
@@ -170,25 +163,15 @@ def test_a_folder_that_was_rewound_to_its_start_may_get_other_columns(tmp_path):
 
 
 def test_json_lines_contain_values_without_a_json_form(tmp_path):
-    sink = open_sink(str(tmp_path / "out.jsonl"))
     values = [("a", 1), {3, 1}, 1 << 70, math.nan, None, True, np.float64(0.5), 1j]
-    sink.write({"y": values, "p": [math.nan] * len(values)})
-    sink.close()
-    assert [orjson.loads(line)["y"] for line in (tmp_path / "out.jsonl").read_bytes().splitlines()] == [
-        ["a", 1],
-        [1, 3],
-        float(1 << 70),
-        None,
-        None,
-        True,
-        0.5,
-        "1j",
-    ]
+    put(tmp_path / "out.jsonl", {"y": values, "p": [math.nan] * len(values)})
+    found = [orjson.loads(line)["y"] for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
+    assert found == [["a", 1], [1, 3], float(1 << 70), None, None, True, 0.5, "1j"]
 
 
 def test_nested_values_are_written_to_csv_with_integers_beyond_64_bits(tmp_path):
-    with contextlib.closing(open_sink(str(tmp_path / "out.csv"))) as sink:
-        sink.write({"set": [[1 << 70, 5], [], ["\ud800"]], "p": [{1 << 70: math.nan}, None, {"a": [math.inf]}]})
+    table = {"set": [[1 << 70, 5], [], ["\ud800"]], "p": [{1 << 70: math.nan}, None, {"a": [math.inf]}]}
+    put(tmp_path / "out.csv", table)
     with open(tmp_path / "out.csv", newline="") as file:
         rows = [[json.loads(cell) if cell else None for cell in row] for row in list(csv.reader(file))[1:]]
     assert rows == [[[1 << 70, 5], {str(1 << 70): None}], [[], None], [["\ud800"], {"a": [None]}]]
@@ -220,10 +203,8 @@ def test_parquet_labels_of_mixed_types_become_text(tmp_path):
 
 
 def test_columns_of_any_kind_are_lines_of_csv(tmp_path):
-    with contextlib.closing(open_sink(str(tmp_path / "out.csv"))) as sink:
-        table = {"line": range(2, 4), "x": np.array([0.5, 1e15]), "why": [[["x", 0.5]], None], "s": ["a,b", "c"]}
-        sink.write(table)
-        sink.write(table | {"why": [None, None]})
+    table = {"line": range(2, 4), "x": np.array([0.5, 1e15]), "why": [[["x", 0.5]], None], "s": ["a,b", "c"]}
+    put(tmp_path / "out.csv", table, table | {"why": [None, None]})
     line = '2,0.5,"[[""x"",0.5]]","a,b"'
     assert (tmp_path / "out.csv").read_text() == (
         f'line,x,why,s\n{line}\n3,1000000000000000.0,,c\n2,0.5,,"a,b"\n3,1000000000000000.0,,c\n'
@@ -244,20 +225,16 @@ def test_a_parquet_part_ends_at_its_maximum_size(tmp_path, monkeypatch):
 def test_parquet_parts_keep_the_types_of_earlier_ones(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     for n, values in enumerate(([1.5, None], [2])):
-        with contextlib.closing(open_sink(str(tmp_path / "out.parquet"), resume=n > 0)) as sink:
-            sink.write({"x": values})
-    assert [str(pq.read_schema(path).field("x").type) for path in (tmp_path / "out.parquet").iterdir()] == [
-        "double"
-    ] * 2
+        put(tmp_path / "out.parquet", {"x": values}, resume=n > 0)
+    kinds = [str(pq.read_schema(path).field("x").type) for path in (tmp_path / "out.parquet").iterdir()]
+    assert kinds == ["double"] * 2
 
 
 def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "out.parquet"
     for n, values in enumerate(([None], [None, None], ["UP"], [None])):
-        sink = open_sink(str(path), resume=n > 0)
-        sink.write({"n": [n] * len(values), "prediction": values})
-        sink.close()
+        put(path, {"n": [n] * len(values), "prediction": values}, resume=n > 0)
     assert pq.read_table(path).to_pydict() == {"n": [0, 1, 1, 2, 3], "prediction": [None, None, None, "UP", None]}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connectors import ConnectorError, Sink, open_sink, open_source
-from tests.connectors.streams import events
+from tests.connectors.streams import events, put
 from tests.errors import raises
 
 HOUR = 3_600_000
@@ -32,7 +32,7 @@ def files(path: Path) -> dict[str, bytes]:
     return {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
 
 
-def put(sink: Sink, start: int, end: int) -> None:
+def put_at(sink: Sink, start: int, end: int) -> None:
     table, times = stream(200)
     sink.write_at({name: column[start:end] for name, column in table.items()}, times[start:end])
 
@@ -48,7 +48,7 @@ URLS += ["out.parquet?rotate_bytes=900", "out?format=parquet&partition_by=hour&r
 def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed):
     (tmp_path / "whole").mkdir()
     sink = open_sink(str(tmp_path / "whole" / url))
-    put(sink, 0, 200)
+    put_at(sink, 0, 200)
     sink.close()
     sink.close()
     given: dict[str, Any] = {"source": open_source("synthetic:sea?n=9") if seed else None}  # whether for checkpoints
@@ -59,7 +59,7 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed)
         step = dice.choice(["write", "write", "flush", "crash", "end"])
         if step == "write":
             end = min(200, at + dice.choice([1, 7, 60]))
-            put(sink, at, end)
+            put_at(sink, at, end)
             at = end
         elif step == "flush":
             sink.flush()
@@ -81,12 +81,10 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed)
 
 def test_parts_of_parquet_have_equal_types(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    sink = open_sink(str(tmp_path / "out.parquet?rotate_bytes=40"))
-    sink.write({"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]})
-    sink.close()
+    table = {"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]}
+    put(tmp_path / "out.parquet?rotate_bytes=40", table)
     assert len(files(tmp_path / "out.parquet")) == 4
-    table = parquet.read_table(tmp_path / "out.parquet")
-    assert table.to_pydict() == {"n": [1, 2, 3, 4, 5, 6, 7, 8], "s": [None] * 5 + ["a", "b", None]}
+    assert parquet.read_table(tmp_path / "out.parquet").to_pydict() == table
 
 
 def test_a_part_is_complete_before_it_exceeds_its_size(tmp_path):
@@ -161,11 +159,8 @@ FORMATS = ("?format=csv&rotate_bytes=90", "?format=csv&partition_by=date", "?for
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_directory_with_parts_of_another_format_is_refused(tmp_path, overwrite):
     table = {"line": range(20), "prediction": ["a"] * 20, "score": [0.5] * 20}
-    for earlier, later in (
-        (FORMATS[1], FORMATS[2]),
-        (FORMATS[2], FORMATS[0]),
-        (FORMATS[2], "?format=jsonl&rotate_bytes=9"),
-    ):
+    lines, days, parquet = FORMATS
+    for earlier, later in ((days, parquet), (parquet, lines), (parquet, "?format=jsonl&rotate_bytes=9")):
         path = tmp_path / earlier[8:14] / later[8:14]
         path.parent.mkdir(exist_ok=True)
         with contextlib.closing(open_sink(f"{path}{earlier}")) as sink:
