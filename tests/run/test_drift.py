@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.run.accuracy_drops import AccuracyDrops, is_sure, log_ratio
-from tests.run.conftest import restored
 
 
 def stepped(rng: np.random.Generator, n: int, *rates: float) -> np.ndarray:
@@ -33,18 +32,6 @@ def test_learning_is_no_fall():
     drops = AccuracyDrops()
     drops.add(stepped(np.random.default_rng(3), 5000, 0.5, 0.6, 0.7, 0.9, 0.95))
     assert drops.count == 0
-
-
-def test_cuts_and_resumption_change_nothing():
-    rng = np.random.default_rng(4)
-    hits = stepped(rng, 3000, 0.95, 0.7, 0.95, 0.6)
-    whole, broken = AccuracyDrops(), AccuracyDrops()
-    whole.add(hits)
-    for part in np.split(hits, np.sort(rng.integers(0, len(hits), 60))):
-        broken.add(part)
-        broken = restored(AccuracyDrops(), json.loads(json.dumps(broken.state())))
-    assert whole.count == 2
-    assert broken.state() == whole.state()
 
 
 @given(n=st.integers(1, 9000), m=st.integers(1, 2100), p=st.floats(0.0, 1.0), q=st.floats(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Probability metrics equal scikit-learn's for any batches, also when saved."""
+"""Probability metrics equal scikit-learn's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sklearn import metrics as sklearn
 from streamsvm.run.counts import RECENT, Ranking
 from streamsvm.run.measures import UNIT, Measures, Reliability
 from streamsvm.run.metrics import Metrics
-from tests.run.conftest import restored
 
 
 def predictions(n: int, n_classes: int, sharpness: float = 1.0, rare: float = 0.0) -> tuple[Any, Any]:
@@ -70,22 +69,6 @@ def test_the_calibration_error_is_that_of_twenty_bins():
     assert expected > 0.05
     assert sum(n for _, _, n in measures.reliability.points()) == 5_000
     assert math.isnan(Reliability().error)
-
-
-def test_no_cut_into_batches_and_no_resumption_changes_anything():
-    truth, proba = predictions(3_000, 3)
-    proba[:700, 2] = 0.0  # a class that was not known yet
-    whole = measured(truth, proba)
-    parts = measured(truth[:1_700], proba[:1_700], (1, 90, 700))
-    parts = restored(Measures(), parts.state())
-    guess = proba.argmax(axis=1)
-    for a, b in ((1_700, 1_701), (1_701, 3_000)):
-        scores = proba[np.arange(a, b), guess[a:b]]
-        parts.add(truth[a:b], guess[a:b], scores, proba=proba[a:b], members=proba[a:b] > 0.1, costs=proba[a:b, 0])
-    (header, arrays), (other, others) = whole.state(), parts.state()
-    assert header == other
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 def test_ranking_over_time_notices_when_a_class_is_no_longer_found():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +28,19 @@ def stream(seed: int, n: int, n_classes: int = 4) -> tuple[list[object], np.ndar
     return labels, codes, classes
 
 
-def feed(measured: Metrics, labels: list[object], codes: np.ndarray, classes: list[object], cuts: list[int]) -> Metrics:
+def outputs(n: int, n_classes: int = 4) -> dict[str, np.ndarray]:
+    """Scores, probabilities, sets and costs of n predictions; a class is unknown to the first ones."""
+    proba = np.random.default_rng(n).dirichlet(np.ones(n_classes), n)
+    proba[: n // 4, 2] = 0.0
+    return {"scores": proba.max(axis=1), "proba": proba, "members": proba > 0.1, "costs": proba[:, 0]}
+
+
+def feed(
+    measured: Metrics, labels: list[object], codes: np.ndarray, classes: list[object], cuts: list[int], **more: Any
+) -> Metrics:
     edges = [0, *sorted(cuts), len(labels)]
     for a, b in pairwise(edges):
-        measured.judge(labels[a:b], codes[a:b], classes)
+        measured.judge(labels[a:b], codes[a:b], classes, **{name: values[a:b] for name, values in more.items()})
     return measured
 
 
@@ -90,11 +100,12 @@ def test_baselines_are_rivers_dummies(seed):
 @given(st.integers(0, 1000), st.lists(st.integers(0, 1500), max_size=8), st.integers(1, 1200))
 @settings(max_examples=15)
 def test_cuts_and_resumption_change_nothing(seed, cuts, window):
-    labels, codes, classes = stream(seed, 1500)
-    whole = feed(Metrics(window), labels, codes, classes, [])
-    assert same(feed(Metrics(window), labels, codes, classes, cuts), whole)
-    half = feed(Metrics(window), labels[:999], codes[:999], classes, [c for c in cuts if c < 999])
-    assert same(feed(restored(Metrics(), half.state()), labels[999:], codes[999:], classes, []), whole)
+    (labels, codes, classes), more = stream(seed, 1500), outputs(1500)
+    whole = feed(Metrics(window), labels, codes, classes, [], **more)
+    assert same(feed(Metrics(window), labels, codes, classes, cuts, **more), whole)
+    first, rest = ({name: values[part] for name, values in more.items()} for part in (slice(999), slice(999, None)))
+    half = feed(Metrics(window), labels[:999], codes[:999], classes, [c for c in cuts if c < 999], **first)
+    assert same(feed(restored(Metrics(), half.state()), labels[999:], codes[999:], classes, [], **rest), whole)
     y, predicted = judged(labels, codes, classes)
     right = [a == b for a, b in zip(y, predicted, strict=True)]
     assert whole.recent_accuracy == pytest.approx(np.mean(right[-window:]))
