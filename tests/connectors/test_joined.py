@@ -230,9 +230,15 @@ class Scripted(Given):
                 yield next(super().__iter__())
 
 
+EVENTS = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
+LABELS = [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]
+
+
 @pytest.mark.parametrize(
     ("events", "labels", "most", "expected"),
     [
+        # Labels before the next event follow the last one.
+        *((EVENTS, LABELS, most, ["a", "x", "b", "y"][: 2 * most]) for most in (0, 1, 2)),
         # Records that arrive late, and the next ones, count with the newest time of their stream.
         ([("a", 9, None), ("b", 7, None)], [IDLE, ("a", 8, "x")], math.inf, ["a", "x", "b"]),
         ([IDLE, ("a", 8, None), ("b", 10, None)], [("a", 9, "x"), ("b", 7, "y")], math.inf, ["x", "a", "y", "b"]),
@@ -244,7 +250,7 @@ class Scripted(Given):
         ([("a", 1, None), ("b", 3, None)], [IDLE, IDLE, IDLE, ("a", 2, "x")], 1, ["a"]),
     ],
 )
-def test_streams_that_pause(events, labels, most, expected):
+def test_records_of_streams_that_pause_or_are_limited_are_in_order(events, labels, most, expected):
     source, found = JoinedSource(Scripted("events", events), Scripted("labels", labels)), list[Any]()
     source.limit(most)
     for batch in source:
@@ -269,19 +275,6 @@ def test_rejected_records_have_a_place_among_their_neighbours(tmp_path):
     of_a_c_and_two_labels = [("l", 2, -0.5), ("e", 3, 0.5), ("e", 4, 0.5), ("e", 6, 1.5), ("l", 4, 2.5), ("l", 5, 2.5)]
     of_d = [("e", 8, 0.5)]
     assert found == [of_a_c_and_two_labels, of_d]
-
-
-@pytest.mark.parametrize(("most", "expected"), [(0, []), (1, ["a", "x"]), (2, ["a", "x", "b", "y"])])
-def test_labels_before_the_next_event_follow_the_last_one(most, expected):
-    events = [("a", 1, None), ("b", 5, None), ("c", 9, None)]
-    source = JoinedSource(Given("events", events), Given("labels", [("a", 2, "x"), ("b", 6, "y"), ("c", 10, "z")]))
-    found = list[Any]()
-    source.limit(most)
-    for batch in source:
-        assert batch.late is not None
-        found += [*(batch.keys or []), *batch.late.labels]
-        source.limit(most := most - len(batch))
-    assert found == expected
 
 
 def test_lag_and_stalls_are_those_of_both_streams():

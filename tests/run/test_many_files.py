@@ -1,12 +1,11 @@
-"""Runs over several files: settings, SIGKILL within one, and late labels."""
+"""Runs over several files: settings, resumed runs, and late labels."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamsvm.run import Run, RunConfig
-from tests.commands import ran_here
-from tests.run.conftest import json_lines, killed, table, write_stream
+from tests.run.conftest import json_lines, table, write_stream
 
 CPM = ("--model", "cpm", "--quiet")
 
@@ -75,34 +74,3 @@ def test_a_run_that_ended_continues_with_files_that_were_added(streamsvm, tmp_pa
         streamsvm("run", "in", "--label", "y", *CPM, *kept)
     # The results lie in the directory of the source, and are not read.
     assert len(table(tmp_path / "in" / "out.csv")) + len(json_lines(tmp_path / "in" / "out.csv.rejected.jsonl")) == 200
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
-def test_killed_while_it_reads_several_files_and_writes_parts(tmp_path):
-    def arguments(every):
-        out = ("--out", "out/?format=csv&partition_by=date&rotate_bytes=9000", "--save", "model")
-        stream = ("run", f"{tmp_path}/in?batch_size=40", "--label", "y", "--time", "t", *CPM)
-        return (*stream, "--checkpoint", "check", "--checkpoint-every", every, *out)
-
-    plain, broken = tmp_path / "plain", tmp_path / "broken"
-    plain.mkdir()
-    broken.mkdir()
-    rows = [f"{1767225600 + 60 * i - 7200 * (i % 50 == 9)},{i % 7},{int(i % 7 > 3)}\n" for i in range(6000)]
-    (tmp_path / "in").mkdir()
-    for i in range(8, 12):  # in the order of the numbers
-        (tmp_path / "in" / f"{i}.csv").write_text("t,x,y\n" + "".join(rows[1500 * (i - 8) : 1500 * (i - 7)]))
-    ran_here(*arguments(10**6), cwd=plain, check=True)
-    third = broken / "out" / "dt=2026-01-03" / "part-00001.csv"
-    assert killed(*arguments(300), cwd=broken, when=third.exists)
-    assert list((broken / "out").rglob("*.inprogress"))
-    (tmp_path / "in" / "8.csv").unlink()  # it has been read
-    ran_here(*arguments(700), cwd=broken, check=True)
-    found, expected = ({p.relative_to(f): p.read_bytes() for p in f.rglob("part-*")} for f in (broken, plain))
-    assert found == expected
-    assert len(found) > 10
-    assert (broken / "model").read_bytes() == (plain / "model").read_bytes()
-    assert (broken / "out.rejected.jsonl").exists()
-    assert (
-        ran_here("run", "in", "--label", "y", "--out", "o?format=csv&partition_by=date", cwd=tmp_path).returncode == 2
-    )

@@ -1,4 +1,4 @@
-"""Runs over files of a web server, killed and resumed, without secrets."""
+"""Runs over files of a web server, without secrets."""
 
 from __future__ import annotations
 
@@ -7,36 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from streamsvm import cli
-from tests.commands import ran_here
-from tests.connectors.web import Web, cut, serving, status
-from tests.run.conftest import has_size, killed, write_stream
-
-N = 3_000
+from tests.connectors.web import Web, serving, status
+from tests.run.conftest import write_stream
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
     with serving() as web:
         yield web
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
-def test_killed_and_resumed(web, tmp_path):
-    url = web.put("/in.csv.gz", write_stream(tmp_path / "in.csv.gz", N, broken=True).read_bytes())
-    arguments = ["run", f"{url}#batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--out", "out.csv"]
-    plain, broken = tmp_path / "plain", tmp_path / "broken"
-    for folder in (plain, broken):
-        folder.mkdir()
-    ran_here(*arguments, cwd=plain, check=True)
-    whole = (plain / "out.csv").read_bytes()
-    arguments += ["--checkpoint", "check", "--checkpoint-every", "100"]
-    web.faults = [cut(20_000), status(503)]
-    assert killed(*arguments, cwd=broken, when=lambda: has_size(broken / "out.csv", len(whole) / 2))
-    ran_here(*arguments, cwd=broken, check=True)
-    assert (broken / "out.csv").read_bytes() == whole
-    web.put("/in.csv.gz", web.files["/in.csv.gz"])
-    assert ran_here(*arguments, cwd=broken).returncode == 2
 
 
 def test_secrets_are_nowhere(web, tmp_path, monkeypatch, capfd):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
-import os
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from connectors import ConnectorError, open_sink, open_source
-from tests.commands import Command, ran_here
 from tests.connectors.streams import rows
 from tests.errors import raises
-from tests.run.conftest import write_stream
 
 fsspec = pytest.importorskip("fsspec")
 N = 2000
@@ -126,12 +120,6 @@ def test_a_store_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with raises(ConnectorError, "pip install gcsfs", reason="no gcsfs"):
         open_source("gs://bucket/a.csv")
-
-
-def test_a_store_in_memory():
-    system = fsspec.filesystem("memory")
-    system.pipe_file("/a.csv.gz", gzip.compress(b"x\n1\n"))
-    assert rows("memory://a.csv.gz") == [{"x": 1.0}]
 
 
 def test_new_objects_of_a_store_are_read(memory, monkeypatch):
@@ -240,25 +228,3 @@ def test_results_that_cannot_be_uploaded_are_kept(memory, monkeypatch):
     kept = Path(str(caught.value).rpartition(" ")[2])
     assert kept.read_bytes() == b"n\n1\n"
     shutil.rmtree(kept.parent)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unsynced")
-def test_a_killed_run_continues_in_s3(s3, endpoint, tmp_path):
-    s3.put_file(str(write_stream(tmp_path / "in.csv", 1000)), "data/in.csv")
-    arguments = ["run", "s3://data/in.csv?batch_size=50", "--label", "y", "--model", "cpm", "--quiet", "--out"]
-    kept = ["--checkpoint", "check", "--checkpoint-every", "200"]
-    ran_here(*arguments, "s3://data/whole.parquet", cwd=tmp_path, check=True)
-    names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    environment = {name: os.environ[name] for name in names}
-    with Command(*arguments, "s3://data/out.parquet", *kept, cwd=tmp_path, more=environment) as process:
-        while process.poll() is None and not s3.exists("data/out.parquet/part-000001.parquet"):
-            time.sleep(0.01)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-    ran_here(*arguments, "s3://data/out.parquet", *kept, cwd=tmp_path, check=True)
-    tables = [pyarrow.concat_tables(tables_of(s3, f"data/{name}.parquet")) for name in ("whole", "out")]
-    assert tables[0].equals(tables[1])
-    assert tables[0].num_rows == 1000
-    for path in (path for path in (tmp_path / "check").iterdir() if path.is_file()):
-        assert b"hunter2" not in path.read_bytes()
