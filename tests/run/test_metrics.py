@@ -29,7 +29,7 @@ def stream(seed: int, n: int, n_classes: int = 4) -> tuple[list[object], np.ndar
 
 
 def outputs(n: int, n_classes: int = 4) -> dict[str, np.ndarray]:
-    """Scores, probabilities, sets and costs of n predictions; a class is unknown to the first ones."""
+    """Scores, probabilities, sets and costs; one class is unknown at first."""
     proba = np.random.default_rng(n).dirichlet(np.ones(n_classes), n)
     proba[: n // 4, 2] = 0.0
     return {"scores": proba.max(axis=1), "proba": proba, "members": proba > 0.1, "costs": proba[:, 0]}
