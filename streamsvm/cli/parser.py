@@ -15,6 +15,7 @@ from connectors.errors import without_secrets
 from connectors.options import split_names
 from streamsvm.cli.commands import COMMANDS, EXIT_CODES
 from streamsvm.run.config import RunConfig, check_given_once, new_name, read_settings
+from streamsvm.run.errors import check_repeated
 from streamsvm.run.options import REPEATED, SETTINGS, option_of
 
 _PARAMETER = re.compile(r"^(\w+)(?: : (.*))?\n((?: {4}.*\n?)+)", re.MULTILINE)
@@ -36,6 +37,14 @@ class _HelpAll(argparse.Action):
 
     def __call__(self, parser: Any, *_: Any) -> None:
         build_parser(everything=True).parse_args([parser.prog.split()[-1], "--help"])
+
+
+class _Once(argparse.Action):
+    """Store a value; another value of the same option is an error."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, *_: Any) -> None:
+        check_repeated(option_of(self.dest), getattr(namespace, self.dest, value), value)
+        setattr(namespace, self.dest, value)
 
 
 def build_parser(*, everything: bool = False) -> Parser:
@@ -154,7 +163,7 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
             if everything:
                 settings.add_argument(name, **given | {"metavar": f"{name.replace('_', '-')}={value}"})
         else:
-            given |= {"action": "append"} if kinds[name] in (*REPEATED, "Sources") else {}
+            given["action"] = "append" if kinds[name] in (*REPEATED, "Sources") else _Once
             if kinds[name] == "bool":
                 given = {"help": given["help"], "action": "store_true"}
             option = "--param" if name == "params" else f"--{name.replace('_', '-')}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from streamsvm.names import shown
 from streamsvm.run import SHORT_NAMES
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import SetupError, check_repeated
 
 _LONGEST = 4096  # characters of a parameter that is a string
 
@@ -118,8 +118,10 @@ def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) ->
     {'n_faces': 10, 'entropy': True, 'model': {'name': 'river.naive_bayes.GaussianNB', 'x': None}}
     """
     params: dict[str, Any] = copy.deepcopy(dict(base or {}))
+    given: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
+        check_repeated(f"--param {key}", given.setdefault(key, value), value)
         *parents, last = key.strip().split(".")
         if not equals or not all(part.isidentifier() for part in (*parents, last)):
             raise SetupError(f"--param {text}: must read NAME=VALUE")

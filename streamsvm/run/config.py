@@ -14,7 +14,7 @@ from connectors.addresses import split_urls
 from connectors.registry import Connector, are_paths, by_scheme, is_place, type_name
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.converters import converted, params_of, parse_label, read_token
-from streamsvm.run.errors import SetupError, refusing
+from streamsvm.run.errors import SetupError, check_repeated, refusing
 from streamsvm.run.options import (
     LATE_OPTIONS,
     REPEATED,
@@ -317,7 +317,7 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
     Parameters
     ----------
     texts
-        Strings with one setting each. Repeated lists of names are concatenated; for other settings the last one wins.
+        Strings with one setting each. Repeated lists of names are concatenated.
     config
         Class with the fields.
     """
@@ -328,7 +328,11 @@ def read_settings(texts: Iterable[str], config: type[RunConfig]) -> dict[str, st
             name = re.split(r"[^\w-]", text.strip(), maxsplit=1)[0]
             raise SetupError(f"--set {name}: must read NAME=VALUE")  # without the rest, which may be a secret
         name = _field(f"--set {key}", key.strip(), config)
-        found[name] = f"{found[name]},{value}" if name in found and kinds[name] in REPEATED else value
+        if name in found and kinds[name] in REPEATED:
+            value = f"{found[name]},{value}"
+        else:
+            check_repeated(option_of(name), found.get(name, value), value)
+        found[name] = value
     return found
 
 

@@ -28,6 +28,20 @@ class SetupError(RunError):
     """Invalid settings; the run did not start, and no data was touched."""
 
 
+def check_repeated(option: str, one: str, other: str) -> None:
+    """Refuse an option that is given again with another value.
+
+    Parameters
+    ----------
+    option
+        Name of the option.
+    one, other
+        Its values.
+    """
+    if one != other:
+        raise SetupError(f"{option} is both {one!r} and {other!r}: give it once", "twice", option=option)
+
+
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
     """Name a result in errors of writing it."""
