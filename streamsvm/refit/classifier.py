@@ -25,9 +25,9 @@ from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import decode_param, encode_param
 from streamsvm.parameters import ParameterTypeError
 from streamsvm.refit import frozen_models, outliers, settings, vote_kernels
-from streamsvm.refit.jobs import get_ready
 from streamsvm.refit.refit_rows import RefitRows, seconds_or_nan
 from streamsvm.refit.schedule import Refits, RefitSettings
+from streamsvm.refit.solver_process import get_ready
 from streamsvm.refit.solvers import solver_of
 from streamsvm.refit.triggers import Every, OnDemand, Trigger, single
 from streamsvm.refit.windows import Latest, Window

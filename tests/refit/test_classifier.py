@@ -41,9 +41,11 @@ from streamsvm.refit import (
     jobs,
     refitted_model,
     schedule,
+    solver_process,
     vote_kernels,
 )
 from streamsvm.refit.refitted_model import RefittedModel
+from streamsvm.refit.solver_process import SolverProcess
 from streamsvm.refit.solvers import SOLVERS, seeded, solver_of, trees_of
 from streamsvm.refit.tasks import Solution, Task, WindowRows
 from streamsvm.refit.vote import ModelVote
@@ -106,21 +108,22 @@ def wait_for_earlier_jobs() -> None:
 
 
 def started_job(model: RefitClassifier) -> Any:
-    """Return the job of the running refit when a worker has taken it."""
-    return wait_for(lambda: (job := model._refits._job.job)._worker and job, "a worker", every=0.01)
+    """Return the job of the running refit when a process has taken it."""
+    return wait_for(lambda: (job := model._refits._job.job)._process and job, "a process", every=0.01)
 
 
 def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     wait_for_earlier_jobs()
-    for worker in jobs._workers:
-        worker.end()
-    ready, may_start = jobs._Worker.await_ready, threading.Event()
-    monkeypatch.setattr(jobs._Worker, "await_ready", lambda worker: may_start.wait() and ready(worker))
+    solver_process.end_processes()
+    ready, may_start = SolverProcess.await_ready, threading.Event()
+    monkeypatch.setattr(
+        solver_process.SolverProcess, "await_ready", lambda process: may_start.wait() and ready(process)
+    )
     X, y = hidden(300)
     model = cheap(Told(), trigger=Every(200), timeout=30.0)
     model.learn_many(X[:210], y[:210])
     job = started_job(model)
-    is_over, is_started, waits = job._over.wait, job._worker.has_started.wait, []
+    is_over, is_started, waits = job._over.wait, job._process.has_started.wait, []
 
     def wait_for_the_end(seconds):
         waits.append(seconds)
@@ -132,7 +135,7 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
         return is_started()
 
     monkeypatch.setattr(job._over, "wait", wait_for_the_end)
-    monkeypatch.setattr(job._worker.has_started, "wait", wait_for_the_start)
+    monkeypatch.setattr(job._process.has_started, "wait", wait_for_the_start)
     try:
         model.learn_many(X[210:], y[210:])
     finally:
@@ -754,13 +757,12 @@ def test_a_slow_solver_is_abandoned_and_delays_nothing():
     model.learn_many(X[210:], y[210:])
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
     job.wait()
-    assert not any(worker.is_alive for worker in jobs._workers)
+    assert not any(process.is_alive for process in solver_process._processes)
 
 
 def test_refits_of_a_discarded_model_delay_nothing(monkeypatch):
     monkeypatch.setattr(jobs.JobHandle, "__del__", GIVE_UP)
-    for worker in jobs._workers:  # it may still solve what an earlier test had begun
-        worker.end()
+    solver_process.end_processes()  # one may still solve what an earlier test had begun
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.refit import jobs
-from streamsvm.refit.jobs import Job, Refit, _NoProcess, _Worker
+from streamsvm.refit import solver_process
+from streamsvm.refit.jobs import Job, Refit
+from streamsvm.refit.solver_process import NoProcess, SolverProcess
 from streamsvm.refit.solvers import solver_of
 from tests.commands import wait_for
 
@@ -67,7 +68,7 @@ import logging, multiprocessing, os, pathlib, sys
 import numpy as np
 import own, endless
 from streamsvm import CPMClassifier, RefitClassifier
-from streamsvm.refit import Every, jobs
+from streamsvm.refit import Every, jobs, solver_process
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 jobs.PATIENCE_S = 600.0  # no warning on a slow machine
@@ -104,13 +105,13 @@ model, y = begun("newton", 2)
 proba, _ = rest(model, y)
 model.save(folder / "model")
 print("predicted:", model.predict_many(X[:20]).tolist())
-workers, python = jobs._workers[:], sys.executable
-jobs._workers.clear()
+processes, python = solver_process._processes[:], sys.executable
+solver_process._processes.clear()
 for path in ("/nowhere/python", "/bin/false"):  # one does not start, and one ends at once
     sys.executable = path
     print("equal without a process:", np.array_equal(rest(*begun("newton", 2))[0], proba))
-    jobs._refused.clear()
-jobs._workers[:], sys.executable = workers, python
+    solver_process.refused.clear()
+solver_process._processes[:], sys.executable = processes, python
 print("a failure and the next refit:", *(rest(*begun(solver, 2))[1] for solver in (own.Failing(), "newton")))
 endless.begin(True, folder / "killed")
 os.kill(os.getpid(), 9)
@@ -227,7 +228,7 @@ def program_of(tmp_path, monkeypatch, code):
 
 def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
     program_of(tmp_path, monkeypatch, "exec sleep 1000")
-    worker = _Worker(bytes(1_000_000))  # more than the capacity of a pipe
+    worker = SolverProcess(bytes(1_000_000))  # more than the capacity of a pipe
     assert worker.is_alive
     assert os.getpgid(worker._process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
     worker.end()
@@ -238,15 +239,15 @@ def test_a_worker_skips_foreign_output_and_modules_of_the_working_directory(tmp_
     program_of(tmp_path, monkeypatch, f'printf "hello\\nno end of line"; exec {sys.executable} "$@"')
     (tmp_path / "pickle.py").write_text("raise ImportError")
     monkeypatch.chdir(tmp_path)
-    worker = _Worker()
+    worker = SolverProcess()
     worker.await_ready()
     worker.end()
 
 
 def test_a_worker_that_closes_its_output_is_killed(tmp_path, monkeypatch):
     program_of(tmp_path, monkeypatch, "echo ready; exec sleep 1000 >&-")
-    with pytest.raises(_NoProcess, match="code -9"):
-        _Worker().await_ready()
+    with pytest.raises(NoProcess, match="code -9"):
+        SolverProcess().await_ready()
 
 
 def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeypatch):
@@ -262,11 +263,11 @@ def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeyp
 
         def end(self):
             may_end.set()  # the job ends at this moment
-            was_free.append(jobs._turn.acquire(timeout=0.2))
+            was_free.append(solver_process.turn.acquire(timeout=0.2))
 
-    monkeypatch.setattr(jobs, "_worker", lambda _: Process())
-    monkeypatch.setattr(jobs, "_turn", threading.Lock())
-    monkeypatch.setattr(jobs, "_refused", threading.Event())
+    monkeypatch.setattr(solver_process, "process_for", lambda _: Process())
+    monkeypatch.setattr(solver_process, "turn", threading.Lock())
+    monkeypatch.setattr(solver_process, "refused", threading.Event())
     job = Job(solver_of("newton"), Refit(1, 0, 64), lambda: None)
     solves.wait()
     job.cancel()
