@@ -22,6 +22,7 @@ from tests.connectors.streams import write
 
 ROWS = [[0.0], [1.0]], [0, 1]
 SEA = 'generator = "sea"\n'
+SCHEDULED = 'source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]'
 NEWER = struct.pack("<4sHI", b"svmk", VERSION + 1, 0)
 ENCODINGS = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
@@ -34,12 +35,7 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("a.csv", "x,State\n1,a\n", {"label": "state"}, "`label` (did you mean 'State'?); the columns"),
         ("a.csv", "x,y\n1,a\n", {"label": "y", "delimiter": ";"}, "only column contains this name: check delimiter="),
         ("a.csv", "By me\na,b\n1,2\n", {"label": "b"}, "line 2 names them: set skip_rows=1"),
-        (
-            "a.csv",
-            "# by me\na,b\n1,2\n",
-            {},
-            "looks like a comment: set skip_rows=1 if values contain a #, else comment=#",
-        ),
+        ("a.csv", "# by me\na,b\n1,2\n", {}, "set skip_rows=1 if values contain a #, else comment=#"),
         ("a.csv", "# by me\n#a,b\n1,2\n", {"label": "b"}, "looks like a comment: set skip_rows=1"),
         ("a.csv", '"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a.csv", "x;y\n1;2\n", {"label": "y"}, "set delimiter=; if it is several (or delimiter=, if not)"),
@@ -77,27 +73,12 @@ TWO_MEANINGS = "a;b;y\n" + "1,234;1;0\n2,500;1;1\n" * 8
         ("mine.toml", SEA + "schedule = [{ concept = 0, at = 5 }]", {}, "the first at 0"),
         ("mine.toml", SEA + "schedule = [{ at = 0 }]", {}, "a stage of `schedule` has `concept`, `at` and `width`"),
         ("mine.toml", SEA + '[[disturbance]]\nkind = "gone"', {}, "one of late, missing, mix, noise"),
-        (
-            "mine.toml",
-            SEA + '[[disturbance]]\nkind = "noise"\nlevel = 1',
-            {},
-            "noise has no `level`; allowed are at, until",
-        ),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "noise"\nlevel = 1', {}, "noise has no `level`; allowed are at"),
         ("mine.toml", SEA + '[[disturbance]]\nkind = "noise"\nafter = 2.0', {}, "must be shares"),
-        (
-            "mine.toml",
-            SEA + '[[disturbance]]\nkind = "late"',
-            {},
-            "late: missing 1 required keyword-only argument: 'by'",
-        ),
+        ("mine.toml", SEA + '[[disturbance]]\nkind = "late"', {}, "late: missing 1 required keyword-only argument"),
         ("mine.toml", SEA + '[[disturbance]]\nkind = "mix"', {}, "mix: needs a `label`"),
         ("mine.toml", SEA + '[[disturbance]]\nkind = "missing"\nfeatures = 0', {}, "`features` must be a number"),
-        (
-            "mine.toml",
-            'source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]',
-            {},
-            "a `source` has one concept",
-        ),
+        ("mine.toml", SCHEDULED, {}, "a `source` has one concept"),
         *(
             (f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding), {}, f"set encoding={encoding}")
             for suffix, encoding in zip(("csv", "jsonl", "libsvm", "csv"), ENCODINGS, strict=True)
@@ -141,10 +122,7 @@ def without_pyarrow(path: str) -> None:
             lambda: open_source("a.csv", types="x:number,x:time"),
             "a.csv: option `types` 'x:number,x:time': column 'x' has both 'number' and 'time': give one of them",
         ),
-        (
-            lambda: open_source("a.csv", types="x:number,x"),
-            "'x' is no NAME:KIND with KIND one of number, category, ignore",
-        ),
+        (lambda: open_source("a.csv", types="x:number,x"), "'x' is no NAME:KIND with KIND one of number, category"),
         (lambda: open_source("a.csv", types={"x": "text"}), "`types` must be NAME:KIND with KIND one of number, cate"),
         (lambda: RunConfig(alarms="up=recall"), "--set alarms: up=recall: use LABEL=SHARE, LABEL=recall:SHARE or"),
         (
@@ -154,10 +132,7 @@ def without_pyarrow(path: str) -> None:
         (lambda: open_source("a.foo?format=xml"), "must be one of arff, arrow, csv, feather, ipc, json, jsonl, libsvm"),
         (lambda: open_sink("a.foo?format=xml"), "`format` must be one of csv, json, jsonl, parquet, tsv, got 'xml'"),
         (lambda: open_sink("synthetic:demo"), "results cannot be written as synthetic; use one of csv, tsv, jsonl"),
-        (
-            lambda: open_sink("/dev/full?format=csv").write({"n": [1]}),
-            "/dev/full: cannot be written: No space left on device",
-        ),
+        (lambda: open_sink("/dev/full?format=csv").write({"n": [1]}), "cannot be written: No space left on device"),
         (lambda: open_sink("a.csv").write({"a": [1], "b": []}), "columns of unequal length: {'a': 1, 'b': 0}"),
         (lambda: without_pyarrow("a.parquet"), "Parquet needs pyarrow: pip install 'streamsvm[parquet]'"),
         (lambda: CPMClassifier().learn_many([[1.0]], ["a"]), "rows are lists, which do not name their features: pass"),
@@ -166,16 +141,10 @@ def without_pyarrow(path: str) -> None:
         (lambda: check_choice("kind", "three", ("one", "two")), "`kind` must be one of 'one', 'two', got 'three'"),
         (lambda: check_class_weight("even", 1.0), "`class_weight` must be a dict of weights, 'balanced' or None"),
         (lambda: CPMClassifier(class_weight=np.ones(2)), "`class_weight` must be a dict of weights, 'balanced' or"),
-        (
-            lambda: CPMClassifier().mutate({"n_faces": 2}),
-            "`n_faces` of a CPMClassifier cannot change (horizon, l2, max_classes can)",
-        ),
+        (lambda: CPMClassifier().mutate({"n_faces": 2}), "`n_faces` of a CPMClassifier cannot change (horizon, l2"),
         (lambda: RefitClassifier(CPMClassifier(), "svm"), "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
         (lambda: RefitClassifier(5), "`learner` must be a StreamSVMClassifier without `refit` and costs"),
-        (
-            lambda: unseal(NEWER),
-            f"has version {VERSION + 1}, this streamsvm reads {VERSION}: install the version of streamsvm",
-        ),
+        (lambda: unseal(NEWER), f"has version {VERSION + 1}, this streamsvm reads {VERSION}: install the version of"),
         (lambda: Run(RunConfig(source="a.csv", window=0)).start(), "argument --set window: must be at least 1, got 0"),
         (lambda: Run(RunConfig(source="a.csv", reset=True)).start(), "--reset needs --checkpoint DIR"),
         (lambda: FirstOf(5), "`triggers` must be triggers of streamsvm.refit, such as Every(5_000), got 5"),
@@ -183,10 +152,7 @@ def without_pyarrow(path: str) -> None:
         (lambda: OnDrift("ADWIN"), "`detector` must be one of river.drift (ADWIN, "),
         (lambda: KeyedClassifier(object()), "`model` of each key must be a CPMClassifier, BSGDClassifier or"),
         (lambda: KeyedClassifier(CPMClassifier(), prior_model=3), '`prior_model` must be "learn", a file that `save`'),
-        (
-            lambda: KeyedClassifier(CPMClassifier(), label_timeout=5, join="order"),
-            "`label_timeout` uses the times of events: set",
-        ),
+        (lambda: KeyedClassifier(CPMClassifier(), label_timeout=5, join="order"), "`label_timeout` uses the times"),
         (lambda: Costs([[0, 1, 2], [1, 0, 2]]), "`cost` must be a square matrix, got shape (2, 3)"),
         (lambda: SampledCuts(cost=[[1, 1], [1, 0]]).fit(*ROWS), "0 or more, zero on the diagonal"),
         (lambda: IndexedBCD(1e300).fit(*ROWS), "`C` has magnitude 1e+300, not between 1e-50 and 1e+50: rescale `C`"),

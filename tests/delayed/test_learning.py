@@ -48,12 +48,8 @@ def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarra
     for start in range(0, n + DELAY, cut):
         now = np.arange(start, min(start + cut, n))
         then = np.arange(max(start - DELAY, 0), max(min(start + cut - DELAY, n), 0))
-        late = LateLabels(
-            [y[i] for i in then.tolist()],
-            [],
-            (2 * (then + DELAY) + 1).tolist(),
-            np.minimum(then + DELAY + 1 - start, len(now)),
-        )
+        times, before = (2 * (then + DELAY) + 1).tolist(), np.minimum(then + DELAY + 1 - start, len(now))
+        late = LateLabels([y[i] for i in then.tolist()], [], times, before)
         part = {name: X[now, j] for j, name in enumerate("abc")}
         events = Arrivals(part, [str(i) for i in now.tolist()], 2 * now, np.zeros((len(now), 2), np.int64))
         answers.append(join.step(events, late, [str(i) for i in then.tolist()])[0])

@@ -25,11 +25,8 @@ def test_weights_and_leads_are_those_of_the_formulas(n: int) -> None:
     """Updates against numpy."""
     rng = np.random.default_rng(n)
     state = new_autocorrelation(n, 1)
-    weights, gain, leads = (
-        np.full(late_mixture.PARTS, 1.0 / late_mixture.PARTS),
-        0.0,
-        np.zeros(late_mixture.LATE_ANSWERS),
-    )
+    weights, gain = np.full(late_mixture.PARTS, 1.0 / late_mixture.PARTS), 0.0
+    leads = np.zeros(late_mixture.LATE_ANSWERS)
     state.change_rate, counts = 0.1, rng.integers(20, size=n)
     state.late_counts[late_mixture.JUDGING] = counts
     base = (counts + 1.0 / n) / (counts.sum() + 1.0)

@@ -193,13 +193,8 @@ class FileMachine(RuleBasedStateMachine):
 
     def run(self, every: int = 10, observe: Any = None, **more: Any) -> None:
         """Run to the end of the file."""
-        given = {
-            "source": f"in.csv?batch_size={self.size}",
-            "label": "y",
-            "types": "a:number,b:number",
-            "out": self.out,
-            "dead_letter": "dead.jsonl",
-        }
+        given = {"source": f"in.csv?batch_size={self.size}", "label": "y", "types": "a:number,b:number"}
+        given |= {"out": self.out, "dead_letter": "dead.jsonl"}
         given |= {"model": "cpm", "checkpoint": "check", "checkpoint_every": every, "save": "model"}
         if self.is_late:
             given |= {"label_source": f"labels.csv?batch_size={self.size}", "label_output": "joined.csv", "join": "id"}

@@ -549,12 +549,8 @@ def test_frames_are_encoded_like_events(make):
 
 
 def test_a_list_of_several_types_keeps_them():
-    assert encode(FeatureSpace(9), {"a": [1, "1", True, None]}, [True] * 4) == [
-        {"a": 1.0},
-        {("a", "1"): 1.0},
-        {"a": 1.0},
-        {},
-    ]
+    rows = encode(FeatureSpace(9), {"a": [1, "1", True, None]}, [True] * 4)
+    assert rows == [{"a": 1.0}, {("a", "1"): 1.0}, {"a": 1.0}, {}]
 
 
 @pytest.mark.parametrize(

@@ -254,11 +254,8 @@ def test_a_sink_of_a_run_that_is_ending_waits_for_a_few_seconds_only(cluster, mo
     sink = opened()
     sink.write({"offset": [0]})
     sink.hurry()
-    cluster.before, cluster.starts, cluster.step = (
-        [errors.KafkaTimeoutError("why")],
-        100 * [UnreachableError("why")],
-        0.5,
-    )
+    cluster.before, cluster.step = [errors.KafkaTimeoutError("why")], 0.5
+    cluster.starts = 100 * [UnreachableError("why")]
     with raises(UnreachableError):
         sink.flush()
     assert 80 < len(cluster.starts) < 100

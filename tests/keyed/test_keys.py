@@ -96,13 +96,8 @@ def test_a_model_per_key_alone(model, max_keys, doings):
 def test_an_invalid_event_does_not_affect_others():
     keyed = KeyedClassifier(CPMClassifier())
     good = [{"a": float(i % 2), "label": i % 2} for i in range(20)]
-    bad = [
-        {"a": float("inf"), "label": 0},
-        {"a": [1], "label": 0},
-        {"a": 1.0, "label": []},
-        5,
-        {"a": 1.0, "label": frozenset()},
-    ]
+    bad = [{"a": float("inf"), "label": 0}, {"a": [1], "label": 0}, {"a": 1.0, "label": []}, 5]
+    bad.append({"a": 1.0, "label": frozenset()})
     answers, state = keyed.step(None, [*good[:10], *bad, *good[10:]])
     assert state == keyed.step(None, good)[1]
     said = ["'a' is infinite", "'a'", "unhashable", "not iterable", "frozenset() of type frozenset cannot be saved"]
@@ -398,11 +393,8 @@ def test_pending_entries_are_bounded_and_counted():
     _, state = keyed.step(
         None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
     )
-    assert {name: keyed.counts[name] for name in ("dropped", "duplicates", "expired")} == {
-        "dropped": 4,
-        "duplicates": 1,
-        "expired": 3,
-    }
+    counts = {"dropped": 4, "duplicates": 1, "expired": 3}
+    assert counts.items() <= keyed.counts.items()
     assert keyed.newest(state) == 3_600_000
 
 

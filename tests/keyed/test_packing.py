@@ -96,13 +96,8 @@ def test_a_first_event_is_learned_as_by_a_separate_model():
     """This holds even if another key had the first event with equal names or labels."""
     packer = Packer(CPMClassifier(class_weight={1: 3.0}))
     firsts = [({"b": 1.0, "a": 2}, 1), ({"b": 1.5, "a": 2}, 1), ({"b": 1.0, "a": 2}, True), ({"a": 2.0}, "x")]
-    firsts += [
-        ({1: 1.0}, 0),
-        ({True: 1.0}, 0),
-        ({"a": float("nan"), "b": 1.0}, 0),
-        ({"a": "red", "b": 1.0}, 0),
-        ({}, 0),
-    ]
+    firsts += [({1: 1.0}, 0), ({True: 1.0}, 0), ({}, 0)]
+    firsts += [({"a": value, "b": 1.0}, 0) for value in (float("nan"), "red")]
     for x, label in firsts:
         alone, held = CPMClassifier(class_weight={1: 3.0}), packer.ready(packer.blank(), x, label)
         for learner in (held.learner, alone):

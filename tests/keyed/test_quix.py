@@ -200,11 +200,8 @@ def test_late_labels_match_events_of_any_size(broker, topics, topic, tmp_path, r
     assert len(written) == 403
     assert "label" not in written[0]
     [aside] = [json.loads(record.value) for record in read(broker, topics[2])]
-    assert (aside["partition"], aside["offset"], aside["raw"]) == (
-        0,
-        len(events) - 1 - sum(e[0] != 0 for e in events),
-        None,
-    )
+    offset = len(events) - 1 - sum(e[0] != 0 for e in events)
+    assert (aside["partition"], aside["offset"], aside["raw"]) == (0, offset, None)
     assert aside["raw_too_large"] == "1,200,000 characters"
     expected = {}
     for key, records in of_key.items():

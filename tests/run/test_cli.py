@@ -185,17 +185,13 @@ REFUSED = [
     (["--out", "o.csv"], [""], "argument SOURCE: must not be empty"),
     (["--model", "river.linear_model"], [], "river.linear_model is a module: name one of its classes"),
     (["--model", "river.base"], [], "river.base is a module: name one of its classes"),  # imported before
-    (
-        ["--model", "json.decoder.Nothing"],
-        [],
-        "cannot find json.decoder.Nothing: module 'json.decoder' has no attribute",
-    ),
+    (["--model", "json.decoder.Nothing"], [], "cannot find json.decoder.Nothing: module .* has no attribute"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
     ([*CPM, "--param", "n_faces=0"], [], "n_faces"),
     ([*CPM, "--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: Unable to allocate"),
     (["--model", "os.system", "--param", "command=rm o.csv"], [], "--model os.system is not a River classifier"),
     (
-        [*CPM, "--param", "n_faces=os.system", "--param", "n_faces.command=rm o.csv"],
+        [*CPM, "--param", "n_faces=os.system", "--param", "n_faces.x=rm"],
         [],
         "n_faces os.system is not a class of River",
     ),

@@ -228,12 +228,8 @@ def test_models_that_cannot_be_saved_are_refused_before_reading(tmp_path):
 def test_a_sink_that_is_read_along_is_flushed_at_once():
     out = Collected(can_rewind=False)
     lags = []
-    run(
-        CPMClassifier(),
-        Numbers(),
-        out=out,
-        observers=[lambda report, fraction: lags.append(len(out.rows) - out.flushed)],
-    )
+    observe = lambda report, fraction: lags.append(len(out.rows) - out.flushed)  # noqa: E731
+    run(CPMClassifier(), Numbers(), out=out, observers=[observe])
     assert set(lags) == {0}
 
 

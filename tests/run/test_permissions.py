@@ -9,13 +9,8 @@ import pytest
 
 from streamsvm import cli
 
-OUTPUTS = {
-    "--out": "out.jsonl",
-    "--dead-letter": "bad.jsonl",
-    "--save": "model",
-    "--summary": "s.json",
-    "--plot": "p.svg",
-}
+OUTPUTS = {"--out": "out.jsonl", "--dead-letter": "bad.jsonl", "--save": "model"}
+OUTPUTS |= {"--summary": "s.json", "--plot": "p.svg"}
 
 
 @pytest.fixture(autouse=True)

@@ -55,9 +55,6 @@ def test_lag_and_stalls_of_a_live_stream_are_reported(caplog, monkeypatch):
     assert "stalled 2 times" in caplog.messages[-1]
     assert "lag 4,003" in caplog.messages[-1]
     lines = dict(line.rsplit(" ", 1) for line in text_of_report(report).decode().splitlines() if line[0] != "#")
-    wanted = {
-        "streamsvm_events_total": "10.0",
-        'streamsvm_lag{partition="1"}': "4000.0",
-        "streamsvm_stalls_total": "2.0",
-    }
+    wanted = {"streamsvm_events_total": "10.0", "streamsvm_stalls_total": "2.0"}
+    wanted['streamsvm_lag{partition="1"}'] = "4000.0"
     assert wanted.items() <= lines.items()
