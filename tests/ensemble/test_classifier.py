@@ -24,7 +24,6 @@ from tests.learners import (
     check_with_river,
     dicts,
     knowledge,
-    looped,
     ring,
     snapshot,
 )
@@ -142,31 +141,6 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
 
 
 # Batches ----------------------------------------------------------------------------------------------------------
-
-
-def awkward(n=350):
-    """Rows with missing values, classes that appear late, and missing labels."""
-    rng = np.random.default_rng(11)
-    X, y = blobs(n, 6, seed=11)
-    X[rng.random(X.shape) < 0.2] = np.nan
-    X[rng.random(X.shape) < 0.1] = 0.0
-    y = np.minimum(y, np.arange(n) // 45).astype(object)
-    y[rng.random(n) < 0.1] = None
-    return X, y.tolist()
-
-
-@pytest.mark.parametrize("settings", ENSEMBLE_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_batches_are_a_loop(settings):
-    X, y = awkward()
-    single, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)
-    assert list(batched.test_then_train(X, y)) == looped(single, X, y)
-    assert_same_knowledge(single, batched)
-    known = [label is not None for label in y]
-    single.learn_many(X[:99][known[:99]], [label for label in y[:99] if label is not None])
-    for x, label in zip(dicts(X[:99]), y[:99], strict=True):
-        if label is not None:
-            batched.learn_one(x, label)
-    assert_same_knowledge(single, batched)
 
 
 def test_wide_sparse_rows_of_many_classes_do_not_depend_on_batches():
