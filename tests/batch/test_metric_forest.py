@@ -244,13 +244,8 @@ def test_existing_files_are_not_overwritten_and_bad_batches_leave_nothing(tmp_pa
         MetricForest.from_batches(tmp_path / "taken", batches(X, y))
     with raises(ValueError, named=12):
         MetricForest.from_batches(tmp_path / "index", [(X, y), (X[:, :3], y)])
-    for bad in (
-        [],
-        [(X, [None] * 1000)],
-        [(X, [math.nan] * 1000)],
-        [(1e20 * X, y)],
-        [(scipy.sparse.csr_matrix(1e300 * X), y)],
-    ):
+    many = [(X, [None] * 1000)], [(X, [math.nan] * 1000)], [(1e20 * X, y)], [(scipy.sparse.csr_matrix(1e300 * X), y)]
+    for bad in ([], *many):
         with raises(ValueError):
             MetricForest.from_batches(tmp_path / "index", bad)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

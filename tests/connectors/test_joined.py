@@ -143,15 +143,8 @@ def read(events: list[Any], labels: list[Any]) -> tuple[list[Any], list[Any], li
 
 def test_records_without_a_usable_key_or_label_are_rejected():
     events = [("a", 1, None), (None, 2, None), (["b"], 3, None), ("b", 4, None), (ABSENT, 5, None)]
-    labels = [
-        ("a", 6, "x"),
-        (None, 6, "x"),
-        ({}, 7, "x"),
-        ("a", 8, None),
-        ("a", 9, math.nan),
-        ("a", 9, ["x"]),
-        (7, 9, 1),
-    ]
+    labels = [("a", 6, "x"), (None, 6, "x"), ({}, 7, "x"), ("a", 8, None), ("a", 9, math.nan)]
+    labels += [("a", 9, ["x"]), (7, 9, 1)]
     keys, late, rejected = read(events, labels)
     assert keys == ["a", "b"]
     assert late == ["x", 1]

@@ -239,10 +239,7 @@ def shares_and_decisions(model: Any, delay: int, sets_at: int = -1) -> list[Any]
 @pytest.mark.parametrize("delay", [0, 10])
 def test_costs_do_not_change_learning(delay: int) -> None:
     plain, deciding = (StreamSVMClassifier(effort="low", cost=cost) for cost in (None, COST))
-    found = (
-        shares_and_decisions(DelayedClassifier(plain), delay),
-        shares_and_decisions(DelayedClassifier(deciding), delay),
-    )
+    found = [shares_and_decisions(DelayedClassifier(model), delay) for model in (plain, deciding)]
     assert [shares for shares, _ in found[0]] == [shares for shares, _ in found[1]]
     for (shares, likeliest), (_, decision) in zip(*found, strict=True):
         if len(shares) == 2:

@@ -142,10 +142,8 @@ def test_single_events_and_labels_equal_steps(
                 del x["a"]
             if i > 90 and i % 10 == 9:
                 x["text"] = "t"
-            events, none = (
-                Arrivals([x], [key], np.array([time]), np.zeros((1, 2), np.int64)),
-                LateLabels([], [], [], NONE),
-            )
+            events = Arrivals([x], [key], np.array([time]), np.zeros((1, 2), np.int64))
+            none = LateLabels([], [], [], NONE)
             if joins[0].predict_one(x, key, time):
                 single = joins[0].single
                 assert single is not None

@@ -56,11 +56,8 @@ def test_rows_without_a_known_feature_are_refused(make, learned, tmp_path):
     model.learn_many(learned, Y)
     for held in (model, saved(model, tmp_path)):
         before = held.n_features_in_ if hasattr(held, "n_features_in_") else None
-        for rows in (
-            FRAME.rename(columns=str.upper),
-            pl.DataFrame({"A": X[:, 0], "B": X[:, 1]}),
-            FRAME if learned is X else X,
-        ):
+        upper = pl.DataFrame({"A": X[:, 0], "B": X[:, 1]})
+        for rows in (FRAME.rename(columns=str.upper), upper, FRAME if learned is X else X):
             with pytest.raises(FeatureMismatchError) as caught:
                 held.predict_proba_many(rows)
             assert caught.value.missing

@@ -433,10 +433,8 @@ def test_masked_cells_are_missing():
 
 
 def test_arrays_of_strings_and_objects_are_accepted():
-    assert encode(FeatureSpace(9), np.array([["a", "b"], ["c", "b"]])) == [
-        {(0, "a"): 1.0, (1, "b"): 1.0},
-        {(0, "c"): 1.0, (1, "b"): 1.0},
-    ]
+    rows = encode(FeatureSpace(9), np.array([["a", "b"], ["c", "b"]]))
+    assert rows == [{(0, "a"): 1.0, (1, "b"): 1.0}, {(0, "c"): 1.0, (1, "b"): 1.0}]
     assert encode(FeatureSpace(9), np.array([[1, "b"], [None, NAN]], object)) == [{0: 1.0, (1, "b"): 1.0}, {}]
 
 

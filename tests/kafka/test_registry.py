@@ -223,12 +223,8 @@ def test_protobuf_by_serialized_descriptors(registry: Registry) -> None:
     reader = values_of(registry, lists="length,mean")
     row = {"x": 1.5, "at": "1970-01-01T00:00:05Z", "geo.lat": 2.0, "l.length": 2, "l.mean": 7.5, "e": "BLUE", "b": "ff"}
     empty = {"x": 0.0, "l.length": 0, "e": "RED", "b": None}
-    assert rows(reader, [framed(4, indices + body), framed(4, indices + b"\x10\x2a"), framed(4, b"\0"), OLD]) == [
-        row,
-        empty | {"n": 42},
-        {},
-        {"x": 3},
-    ]
+    given = [indices + body, indices + b"\x10\x2a", b"\0"]
+    assert rows(reader, [*(framed(4, one) for one in given), OLD]) == [row, empty | {"n": 42}, {}, {"x": 3}]
     wrong = [framed(4, each) for each in (b"", b"\x80", b"\x02\x7f", b"\xfe\x7f", indices + b"\x09\x01")]
     assert list(reader.read(wrong).bad) == [0, 1, 2, 3, 4]
 

@@ -175,10 +175,8 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
 
 
 def test_late_labels_match_events_of_any_size(broker, topics, topic, tmp_path, run):
-    labels, keyed = (
-        topic("labels", partitions=PARTITIONS),
-        KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), join="order"),
-    )
+    labels = topic("labels", partitions=PARTITIONS)
+    keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), join="order")
     events, late, of_key = [], [], {}
     for i, (partition, key, value, _) in enumerate(customers(400, 20, PARTITIONS)):
         event = json.loads(value)

@@ -185,10 +185,8 @@ def test_sparse_rows_late_columns_and_strings():
     predicted = one.test_then_train(X, y).tolist()
     assert in_parts(other, X, y, (233, 234, 280))[0] == predicted
     mixed, loop = cheap(), cheap()
-    rows = [
-        {"a": rng.normal(), "b": rng.choice(["x", "y", None])} | ({"late": i / 9} if i > 220 else {})
-        for i in range(400)
-    ]
+    rows = [{"a": rng.normal(), "b": rng.choice(["x", "y", None])} for _ in range(400)]
+    rows = [row | ({"late": i / 9} if i > 220 else {}) for i, row in enumerate(rows)]
     labels = [str(row["b"]) + ("+" if row["a"] > 0 else "-") for row in rows]
     assert looped(loop, rows, labels) == mixed.test_then_train(rows, labels).tolist()
 

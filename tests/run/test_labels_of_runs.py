@@ -173,10 +173,8 @@ def test_rows_that_repeat_the_header_are_rejected(cells, n, label):
         rejected += batch.rejected
         events += len(batch)
     assert events == 3 * n
-    assert [(one.reason, one.origin["line"]) for one in rejected] == [
-        ("the row repeats the header", n + 2),
-        ("the row repeats the header", 2 * n + 3),
-    ]
+    assert {one.reason for one in rejected} == {"the row repeats the header"}
+    assert [one.origin["line"] for one in rejected] == [n + 2, 2 * n + 3]
 
 
 def test_a_class_with_the_name_of_its_column_is_one():

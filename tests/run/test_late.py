@@ -112,10 +112,8 @@ def test_each_event_finds_its_label_once(tmp_path, streamsvm):
     labels = table(tmp_path / "labels.csv")
     with (tmp_path / "labels.csv").open("a") as file:
         file.write("k3,50000,up\nnobody,50000,up\n,50000,up\nk4,50000,\n")
-    streamsvm(
-        *("run", *JOIN, "--model", "cpm", "--label-timeout", "5s", "--label-output", "joined.csv", "--out", "out.csv"),
-        *("--summary", "late.json"),
-    )
+    asked = ("--label-timeout", "5s", "--label-output", "joined.csv", "--out", "out.csv", "--summary", "late.json")
+    streamsvm("run", *JOIN, "--model", "cpm", *asked)
     joined, out = table(tmp_path / "joined.csv"), {row["key"]: row for row in table(tmp_path / "out.csv")}
     assert len({row["key"] for row in joined}) == len(joined)
     for row in joined:

@@ -197,10 +197,8 @@ def test_a_format_of_times(suffix, tmp_path, monkeypatch):
     found, rejected = times_in(url, time_format="%d.%m.%Y %H:%M")
     assert found == [MILLISECONDS, MILLISECONDS + 60_000]
     assert len(rejected) == 1
-    assert times_in(timed(tmp_path, suffix, ["20240602"] * 3000), time_format="%Y%m%d") == (
-        [MILLISECONDS - 18 * 3_600_000 - 30 * 60_000] * 3000,
-        [],
-    )
+    url, midnight = timed(tmp_path, suffix, ["20240602"] * 3000), MILLISECONDS - 1_110 * 60_000
+    assert times_in(url, time_format="%Y%m%d") == ([midnight] * 3000, [])
 
 
 @pytest.mark.parametrize("folder", ["", "day=20240602/"])
@@ -275,10 +273,8 @@ def test_a_time_is_the_same_in_all_units(unit):
 
 def test_a_worker_tells_the_unit_of_each_number():
     times = SingleTimes()
-    assert [times.of("t", value) for value in (NOON, NOON * 1000, "1970-01-02", 0)] == [NOON * 1000] * 2 + [
-        86_400_000,
-        0,
-    ]
+    found = [times.of("t", value) for value in (NOON, NOON * 1000, "1970-01-02", 0)]
+    assert found == [NOON * 1000] * 2 + [86_400_000, 0]
     for value in (1500, 20240602):
         with raises(ValueError, named="time_unit"):
             times.of("t", value)

@@ -63,11 +63,8 @@ def test_files_are_read_in_the_given_order_unless_the_shell_sorted_them(three):
 def test_the_order_of_modification(three):
     for age, i in enumerate((9, 1, 10)):
         os.utime(three / f"part-{i}.csv", (age, age))
-    assert [name for _, name in numbers(open_source(f"{three}?order=time", label="y"))][::2] == [
-        "part-9.csv",
-        "part-1.csv",
-        "part-10.csv",
-    ]
+    names = [name for _, name in numbers(open_source(f"{three}?order=time", label="y"))]
+    assert names[::2] == ["part-9.csv", "part-1.csv", "part-10.csv"]
 
 
 def test_hidden_and_unfinished_files_and_results_are_not_read(three):

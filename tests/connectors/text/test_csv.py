@@ -127,10 +127,8 @@ def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path, fi
     url = write(tmp_path / "a.csv", f"x,z\n{first},1\n2,1_000\n3,\n_,4\n")
     seen, bad = read(url, types="x:number,z:number")
     assert seen[-1][0] == {"x": 3.0}
-    assert [(line, reason) for line, reason, _ in bad if line > 2] == [
-        (3, "'z' is not a number: '1_000'"),
-        (5, "'x' is not a number: '_'"),
-    ]
+    reasons = {line: reason for line, reason, _ in bad if line > 2}
+    assert reasons == {3: "'z' is not a number: '1_000'", 5: "'x' is not a number: '_'"}
     assert (first == "1_0") == (bad[0][:2] == (2, "'x' is not a number: '1_0'"))
 
 
@@ -141,10 +139,8 @@ class TestTextsAfterNumbers:
 
     def test_the_column_takes_them_once_they_are_more_than_strays(self, tmp_path):
         seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y")
-        assert [(line, reason) for line, reason, _ in bad][:2] == [
-            (1202, "'x' is not a number: 'red'"),
-            (1205, "'x' is not a number: 'blue'"),
-        ]
+        reasons = {line: reason for line, reason, _ in bad[:2]}
+        assert reasons == {1202: "'x' is not a number: 'red'", 1205: "'x' is not a number: 'blue'"}
         assert len(bad) < 15
         assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
 
@@ -313,10 +309,8 @@ def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_p
     finally:
         csv.field_size_limit(before)
     assert [e[0]["x"] for e in seen] == [1, 3]
-    assert [(line, reason) for line, reason, _ in bad] == [
-        (3, "field larger than field limit (100000)"),
-        (4, "1 fields instead of 2"),
-    ]
+    reasons = {line: reason for line, reason, _ in bad}
+    assert reasons == {3: "field larger than field limit (100000)", 4: "1 fields instead of 2"}
 
 
 def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path):

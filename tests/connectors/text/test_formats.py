@@ -73,10 +73,8 @@ class TestJsonLines:
         (batch,) = open_source(write(tmp_path / "a.jsonl", text), label="y", key="id", types="c:category")
         assert batch.labels == batch.keys == names
         assert list(map(type, batch.labels)) == list(map(type, names))
-        assert batch.rows()[1:3] == [
-            {"x": names[1], "c": "18446744073709551616"},
-            {"x": names[2], "c": "18446744073709551617"},
-        ]
+        assert [row["c"] for row in batch.rows()[1:3]] == ["18446744073709551616", "18446744073709551617"]
+        assert [row["x"] for row in batch.rows()[1:3]] == names[1:3]
 
     def test_extensions_of_json_in_python_are_read(self, tmp_path):
         given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
