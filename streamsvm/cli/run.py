@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from streamsvm.cli.terminal import SIGNALS, TEMPORARY, complain
+from streamsvm.cli.terminal import HANGUP, SIGNALS, TEMPORARY, complain
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
@@ -52,7 +52,8 @@ def _finish(config: RunConfig, report: Report, failures: list[Exception], caught
     except BrokenPipeError as error:
         failures.append(error)
     except OSError as error:
-        failures.append(RunError(f"report: standard output: cannot be written: {error.strerror or error}"))
+        if HANGUP not in caught:  # otherwise the terminal is gone
+            failures.append(RunError(f"report: standard output: cannot be written: {error.strerror or error}"))
     for later in failures[1:]:
         complain(later, 1)
     if failures:
@@ -98,7 +99,7 @@ def _rejects(report: Report) -> str:
 
 @contextlib.contextmanager
 def _graceful(loop: RunLoop, caught: list[int]) -> Iterator[None]:
-    """End the run after the current batch on SIGINT or SIGTERM, by a deadline.
+    """End the run after the current batch on a signal, by a deadline.
 
     A second signal kills the process.
     """

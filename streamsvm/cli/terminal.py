@@ -15,8 +15,13 @@ TEMPORARY = 75
 
 It equals `os.EX_TEMPFAIL`, which some systems lack.
 """
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that end a command."""
+HANGUP = getattr(signal, "SIGHUP", None)
+SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    *([HANGUP] if HANGUP and signal.getsignal(HANGUP) != signal.SIG_IGN else []),
+)
+"""Signals that end a command. Under `nohup`, SIGHUP is ignored."""
 
 
 def prepare_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import time
@@ -47,8 +48,9 @@ class Progress:
 
     def _draw(self, stream: TextIO, report: Report, fraction: float | None, end: str = "") -> None:
         line = _line(report, fraction)[: shutil.get_terminal_size().columns - 1]
-        stream.write(f"\r{line}\x1b[K{end}")
-        stream.flush()
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            stream.write(f"\r{line}\x1b[K{end}")
+            stream.flush()
 
     def close(self) -> None:
         """Draw the final state."""

@@ -484,7 +484,7 @@ def test_help_without_docstrings_names_the_options():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_run_in_good_order(tmp_path, number):
     results = ("--out", "o.csv", "--checkpoint", "ck", "--summary", "s.json", "--save", "m")
     (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 100)

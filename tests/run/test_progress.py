@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import logging
 
@@ -24,6 +25,17 @@ def test_a_bar_on_a_terminal():
     last = terminal.getvalue().split("\r")[-1]
     assert last.startswith("100%, 600 events, ")
     assert "accuracy 0." in last
+
+
+def test_a_terminal_that_closes_does_not_end_the_run():
+    class Closed(Terminal):
+        def write(self, _):
+            raise OSError(errno.EIO, "Input/output error")
+
+    bar = Progress(Closed())
+    report = runner_of(CPMClassifier(), open_source("synthetic:sea?n=600"), observers=[bar]).run()
+    bar.close()
+    assert report.metrics.taken == 600
 
 
 def test_the_rate_leaves_out_compilation(monkeypatch):
