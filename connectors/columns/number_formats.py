@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from connectors.columns.cells import MISSING_NUMBERS, Memo, is_number, number_of
 from connectors.errors import OptionError
 
-CURRENCIES = "$€£¥₹"
+# Excel writes the yen sign of code page 932 as a backslash.
+_CURRENCY = r"(?:[$€£¥￥₹\\]|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
 LONGEST = 64
 """Longer texts are not numbers."""
-_UNITS = CURRENCIES + "%"
+_UNIT = re.compile(f"%|{_CURRENCY}")
+# Minus signs of typography and of Japanese accounts.
+_MINUS = dict.fromkeys(map(ord, "\u2212▲△"), "-")
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a number
@@ -24,10 +27,10 @@ _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
 _PUNCTUATION = re.compile(r"[\s._/\\()\[\]<>#?!\u2013\u2014-]")  # in which spellings of a missing value differ
-_PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
-_CODES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD"
+# Numbers in parentheses, and with the minus sign after the digits, are negative.
+_NEGATIVE = re.compile(r"\s*(?:\(([^()+-]*)\)|([^()+-]*\d)-)\s*")
 # A number with an affix such as a unit. Letters before the number make it an identifier, except currencies.
-_BESIDE = re.compile(rf"((?:{_CODES})?" r"[^\w+.,-]*)[+-]*(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
+_BESIDE = re.compile(rf"({_CURRENCY}?" r"[^\w+.,-]*)[+-]*(?:\d+(?:[.,'’]\d+)*|[.,]\d+)([^\d\n]{0,16})")
 _MOST_BESIDE = 4
 
 
@@ -51,8 +54,8 @@ class NumberFormat:
     '1234.56'
     >>> NumberFormat(".", ",").plain("$1,234.50"), NumberFormat().plain("0xff"), NumberFormat().plain("5.1 %")
     ('1234.50', '255', '5.1')
-    >>> NumberFormat().plain("(12.5)")  # the accounting format of negative numbers
-    '-12.5'
+    >>> NumberFormat().plain("(12.5)"), NumberFormat().plain("12.5-")  # negative numbers of accounts and of SAP
+    ('-12.5', '-12.5')
     """
 
     decimal: str = "."
@@ -81,7 +84,7 @@ class NumberFormat:
         unit = unit_of(cell)
         if self.unit is None or unit == self.unit:
             return True
-        return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
+        return not unit and (self.unit != "%" or not float(self.plain(cell)))
 
     def options(self, name: str) -> str:
         """Return the command-line options that declare this format for a column."""
@@ -92,14 +95,15 @@ class NumberFormat:
 
 
 def _signed(cell: str) -> str:
-    """Replace a typographic minus sign or accounting parentheses by ``-``."""
-    found = _PARENTHESES.fullmatch(cell)
-    return f"-{found[1]}" if found else cell.replace("\u2212", "-")
+    """Write a negative number with a leading ``-``."""
+    found = _NEGATIVE.fullmatch(cell)
+    return f"-{found[1] or found[2] or ''}" if found else cell.translate(_MINUS)
 
 
 def unit_of(cell: str) -> str:
-    """Return the percent sign or currency symbol in a cell, else an empty string."""
-    return next((character for character in cell if character in _UNITS), "")
+    """Return the percent sign or currency in a cell, else an empty string."""
+    found = _UNIT.search(cell)
+    return found[0] if found else ""
 
 
 @functools.cache
@@ -107,7 +111,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     point = re.escape(decimal)
     separator = {" ": f"[{_SPACES}]", "'": "['\u2019]"}.get(thousands, re.escape(thousands))
     grouped = rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+|" if thousands else ""
-    unit = f"[{_SPACES}]*[{CURRENCIES}]?[{_SPACES}]*"
+    unit = f"[{_SPACES}]*{_CURRENCY}?[{_SPACES}]*"
     return re.compile(
         rf"(?P<signs>[{_SPACES}]*(?:[+-]{unit}|{unit}[+-]?))(?P<whole>{grouped}\d+|(?={point}\d))(?P<fraction>{point}\d*)?"
         rf"(?P<exponent>[eE][+-]?\d+)?{unit}%?[{_SPACES}]*"

@@ -49,6 +49,10 @@ def csv(cells: list[str]) -> str:
         (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--set thousands=."),
         (["\u22120.5", "7", "3.0"], [-0.5, 7.0, 3.0], "--types a:number"),
         (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--set thousands="'" """),
+        (["CHF 1\u2019234.50", "CHF 12.00", "-CHF 2'000.00"], [1234.5, 12.0, -2000.0], """--set thousands="'" """),
+        (["1.234,50 EUR", "12,00 EUR", "-5,00 EUR"], [1234.5, 12.0, -5.0], "--set thousands=."),
+        (["1.234,5-", "950,0", "2,0-"], [-1234.5, 950.0, -2.0], "--set thousands=."),
+        (["\\1,842.5", "▲0.5", "\\7"], [1842.5, -0.5, 7.0], "--set thousands=,"),
     ],
 )
 def test_a_column_in_one_other_format_is_read_as_numbers_and_reported_once(tmp_path, caplog, cells, values, named):
@@ -201,7 +205,7 @@ def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_
 
 @pytest.mark.parametrize(
     ("form", "example"),
-    [("{} kg", "0 kg"), ("EUR {}", "EUR 0"), ("{}.5-", "0.5-"), ('="{}"', '="0"')],
+    [("{} kg", "0 kg"), ("EUR {}/h", "EUR 0/h"), ("--{}.5", "--0.5"), ('="{}"', '="0"')],
 )
 def test_numbers_with_other_text_are_reported_once(tmp_path, caplog, form, example):
     cells = [form.format(i % 12) for i in range(60)]
