@@ -203,10 +203,12 @@ class Ensemble(base.OnlineClassifier):
         """Number of integers stored per event to learn its label late."""
         return memory_size(len(self._state.experts))
 
-    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
+    def _learn_packed(self, code: int) -> tuple[int, NDArray[np.float64]] | None:
         # Learning computes the vote first. This is not a prediction that label autocorrelation notes.
-        n = self._n_classes_view[()]
-        return self._proba[:n] if self._event(self._rows.address, b"", code, 1.0) == 0 else None
+        proba = self._proba[: self._n_classes_view[()]]
+        if self._event(self._rows.address, b"", code, 1.0) != 0:
+            return None
+        return int(proba.argmax()) if len(proba) else -1, proba
 
     def _run_batch(self, batch: State) -> None:
         kernels.ENTRY_POINTS["run_rows"](self._state, batch)

@@ -342,7 +342,7 @@ class EventLearner(LearnerMemory):
         """
         return self._proba[: self.n_classes] if self._event(self._rows.address, b"", PROBA, 1.0) >= -1 else None
 
-    def learn_loaded(self, code: int) -> Floats | None:
+    def learn_loaded(self, code: int) -> tuple[int, Floats] | None:
         """Predict and learn the current row.
 
         Parameters
@@ -352,22 +352,23 @@ class EventLearner(LearnerMemory):
 
         Returns
         -------
-        ndarray of float64 or None
-            The probabilities, valid until the next call. None if a value is out of range.
+        tuple of int and ndarray, or None
+            The predicted class, -1 if none is known, and the probabilities, valid until the next call. None if a value
+            is out of range.
         """
         if self._first is not None:
             n = self._space.plain_length
             self._inspect_event(np.arange(n), self._row[:n].copy())
         return self._learn_packed(code)
 
-    def _learn_packed(self, code: int) -> Floats | None:
+    def _learn_packed(self, code: int) -> tuple[int, Floats] | None:
         """Predict and learn the current row."""
-        proba = self.predict_loaded()
-        if proba is None:
+        predicted = self._event(self._rows.address, b"", PROBA, 1.0)
+        if predicted < -1:
             return None
-        proba = proba.copy()
+        proba = self._proba[: self.n_classes].copy()
         self._event(self._rows.address, b"", code, 1.0)
-        return proba
+        return predicted, proba
 
     def find_fast_path(self, x: dict[Any, Any]) -> None:
         """Enable the fast path for events with the names of this event, if possible.

@@ -247,12 +247,10 @@ class RefitClassifier(RefitRows):
 
     def _learn_loaded(self, row: Floats, code: int, time: float) -> bool:
         """Learn the event that the learner has loaded; return False if it cannot be used."""
-        proba = self._model.learn_loaded(code)
-        if proba is None:
+        if (found := self._model.learn_loaded(code)) is None:
             return False
-        if self._refits.vote.is_empty:
-            predicted = int(proba.argmax()) if len(proba) else -1
-        else:
+        predicted, proba = found
+        if not self._refits.vote.is_empty:
             predicted, proba = self._refits.vote.vote_on_one(row, proba, code)
         self._sets.learn_one(proba, code)
         self._refits.take_one(row, code, time, 0.0 if predicted == code else 1.0)

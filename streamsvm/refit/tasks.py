@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from streamsvm.refit.outliers import ENTRY_POINTS
 if TYPE_CHECKING:
     import scipy.sparse
 
-_MOST_COLUMNS = 1 << 31
+MOST_COLUMNS = 1 << 31
 # Arrays in an archive.
 ROW_ARRAYS: dict[str, type] = {
     "values": np.float64,
@@ -128,7 +128,7 @@ class WindowRows:
             and (indptr[0] == 0 and indptr[-1] == len(values) and (np.diff(indptr) >= 0).all())
             and ((np.diff(indptr) == len(columns)).all() if shared else len(columns) == len(values))
             and (np.diff(columns) > 0)[~begins[1:-1]].all()
-            and ((columns >= 0) & (columns < _MOST_COLUMNS)).all()
+            and ((columns >= 0) & (columns < MOST_COLUMNS)).all()
             and (np.abs(known) <= LARGEST).all()
             and (codes >= 0).all()
             and ((weights > 0.0) & (weights < np.inf)).all()
@@ -138,6 +138,38 @@ class WindowRows:
         if not is_valid:
             raise ArchiveError("the rows of a window are damaged")
         return cls(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
+
+
+def without_new_gaps(events: WindowRows, n_columns: int) -> tuple[WindowRows, int]:
+    """Remove missing values in columns that had no value before, as in single events.
+
+    Parameters
+    ----------
+    events
+        Consecutive events.
+    n_columns
+        Number of columns up to the last with a value, in earlier events.
+
+    Returns
+    -------
+    WindowRows
+        The events.
+    int
+        Number of columns up to the last with a value, after these events.
+    """
+    rows = events.rows
+    if not len(events) or int(rows.columns.max(initial=-1)) < n_columns:
+        return events, n_columns
+    at, is_value = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), ~np.isnan(rows.values)
+    columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
+    reach = np.full(len(rows), n_columns)
+    np.maximum.at(reach, at[is_value], columns[is_value] + 1)
+    reach = np.maximum.accumulate(reach)
+    keep = is_value | (columns < reach[at])
+    if not keep.all():
+        indptr = np.append(0, np.cumsum(keep))[rows.indptr]
+        events = replace(events, rows=EncodedRows(rows.values[keep], columns[keep], indptr, False))
+    return events, int(reach[-1])
 
 
 def dense_of(rows: EncodedRows, n_columns: int) -> Floats:
@@ -174,15 +206,21 @@ def joined(parts: Sequence[WindowRows]) -> WindowRows:
     """Return a copy of the events of several windows."""
     parts = parts or [_NOTHING]
     rows = [part.rows for part in parts]
-    shared = all(own.shared and np.array_equal(own.columns, rows[0].columns) for own in rows)
+    lengths = np.concatenate([np.diff(own.indptr) for own in rows])
+    values, indptr, first = np.concatenate([own.values for own in rows]), np.append(0, np.cumsum(lengths)), rows[0]
+    own_columns = first.columns if first.shared else first.columns[: lengths[:1].sum()]
+    shared = bool((lengths == len(own_columns)).all()) and all(_are_all(own, own_columns) for own in rows)
     if shared:
-        columns = rows[0].columns.copy()
+        columns = own_columns.copy()
     else:
         columns = np.concatenate([np.tile(own.columns, len(own)) if own.shared else own.columns for own in rows])
-    lengths = np.concatenate([np.diff(own.indptr) for own in rows])
-    values, indptr = np.concatenate([own.values for own in rows]), np.append(0, np.cumsum(lengths))
     of_events = (np.concatenate([getattr(part, name) for part in parts]) for name in _OF_EVENTS)
     return WindowRows(EncodedRows(values, columns, indptr, shared), *of_events)
+
+
+def _are_all(rows: EncodedRows, columns: Ints) -> bool:
+    """Return whether each row has these columns, given that the numbers are equal."""
+    return not (len(rows) and rows.columns.size) or bool((rows.columns.reshape(-1, len(columns)) == columns).all())
 
 
 _NO_INTS = np.zeros(0, np.int64)

@@ -22,7 +22,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names, real, whole
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec, RunningDetector
-from streamsvm.refit.tasks import ROW_ARRAYS, WindowRows, joined
+from streamsvm.refit.tasks import MOST_COLUMNS, ROW_ARRAYS, WindowRows, joined, without_new_gaps
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16
@@ -189,6 +189,7 @@ class WindowMemory:
         # Number of the latest events in the window, bytes of the events since memory was full, and newest event time.
         self._n = self._n_bytes = 0
         self._newest = math.nan
+        self._n_columns = 0  # up to the last with a value so far
         self._detector = None if settings.detector is None else RunningDetector(settings.detector, MOST_ERRORS)
 
     def __len__(self) -> int:
@@ -226,6 +227,7 @@ class WindowMemory:
         times = none if times is None else np.where(np.isfinite(times) & chosen, times, np.nan)
         newest = np.fmax.accumulate(np.append(self._newest, times))[1:]
         events = WindowRows(rows, codes, weights, newest, self.n_taken - 1 + np.cumsum(chosen)).chosen(chosen)
+        events, self._n_columns = without_new_gaps(events, self._n_columns)
         errors, at = (none if errors is None or self._detector is None else errors)[chosen], 0
         for i in np.flatnonzero(~np.isnan(errors)).tolist():
             if (n := self._n_left_by(errors[i])) is not None:
@@ -314,7 +316,7 @@ class WindowMemory:
         """Return JSON header and arrays; `restore` continues from them bit for bit."""
         rows, arrays = self.snapshot().state()
         header = {"settings": _described(self.settings), "n_taken": self.n_taken, "n_bytes": self._n_bytes}
-        header |= rows | {"newest": None if math.isnan(self._newest) else self._newest}
+        header |= rows | {"n_columns": self._n_columns, "newest": None if math.isnan(self._newest) else self._newest}
         return header | ({} if self._detector is None else {"detector": self._detector.state()}), arrays
 
     def restore(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -335,6 +337,7 @@ class WindowMemory:
         self._take(window)
         self.n_taken, self._n_bytes = n_taken, whole(header["n_bytes"], least, max(self.settings.max_bytes, least))
         self._newest = math.nan if header["newest"] is None else real(header["newest"])
+        self._n_columns = whole(header["n_columns"], 0, MOST_COLUMNS)
         if self._detector is not None:
             self._detector.restore(header["detector"])
 

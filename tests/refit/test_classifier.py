@@ -177,6 +177,24 @@ def test_batches_cut_anywhere_are_a_loop(learner, solver, settings):
     np.testing.assert_array_equal(whole.predict_proba_many(X[:50]), parts.predict_proba_many(X[:50]))
 
 
+@pytest.mark.parametrize("least", [0.0, 0.5])
+def test_windows_of_rows_with_missing_values_are_equal_to_those_of_a_loop(tmp_path, least):
+    X, y = events(90)
+    X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
+    X[:20, 2], X[:, 1] = np.nan, np.nan
+    rows = [{k: v for k, v in x.items() if v is not None or i >= least * 90} for i, x in enumerate(dicts(X))]
+    loop, *batches = (cheap() for _ in range(4))
+    for x, label in zip(rows, y, strict=True):
+        loop.predict_one(x)
+        loop.learn_one(x, label)
+    for model, size in zip(batches, (7, 30, 90), strict=True):
+        for i in range(0, 90, size):
+            model.test_then_train(rows[i : i + size], y[i : i + size])
+        model.save(tmp_path / "batches")
+        loop.save(tmp_path / "loop")
+        assert (tmp_path / "batches").read_bytes() == (tmp_path / "loop").read_bytes()
+
+
 def test_sparse_rows_late_columns_and_strings():
     rng = np.random.default_rng(0)
     X = scipy.sparse.random(300, 300, 0.03, random_state=0, format="csr")
