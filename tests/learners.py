@@ -39,7 +39,6 @@ BSGD_SETTINGS: list[dict[str, Any]] = [
     {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3},
     {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1},
     {"budget": 10, "scaling": "rank", "class_weight": "balanced"},
-    {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
     {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"},
     {"budget": 10, "gamma": 0.1, "absorb": 1.0},
 ]

@@ -123,7 +123,6 @@ def test_a_classifier_inside_another_is_changed_in_its_place():
         (CPMClassifier, {"n_faces": 2}),
         (StreamSVMClassifier, {"effort": "low"}),
         (StreamSVMClassifier, {"effrot": "low"}),
-        (lambda: BSGDClassifier(heads=(("log", 0.1), ("log", 0.2))), {"learning_rate": 0.1}),
         (MODELS["refit"], {"delay": 100}),
     ],
 )

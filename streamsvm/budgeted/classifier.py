@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.budgeted import expansion, kernels, vectors
 from streamsvm.budgeted.inspection import class_coefs, nearest_vectors
-from streamsvm.budgeted.memory import BudgetedMemory, check_head, check_heads
+from streamsvm.budgeted.memory import LOSSES, BudgetedMemory
 from streamsvm.features.rows import Floats
 from streamsvm.features.scaler import LARGEST, PREDICT
 from streamsvm.locks import locked
@@ -58,9 +58,6 @@ class BSGDClassifier(BudgetedMemory):
     learning_rate
         Constant step size, with which the model follows drift. None uses the decreasing steps 1 / (l2 t) of Pegasos,
         with t at most 100,000.
-    heads
-        (loss, learning_rate) pairs that replace `loss` and `learning_rate`. Each head has its own coefficients over the
-        shared support vectors. The weight of a head in the vote depends on its recent accuracy.
     l2
         Regularisation strength. For two classes and n events, C of a support vector machine corresponds to
         l2 = 2 / (C n).
@@ -127,9 +124,7 @@ class BSGDClassifier(BudgetedMemory):
     with a nonzero value has been learned.
 
     The algorithm of the papers has metric="fixed", absorb=1.0, learning_rate=None and scaling="none"; `merges` is M in
-    the papers. The defaults are more accurate. Several heads raise accuracy by one percentage point on average, most
-    with many or noisy classes, and events take two to three times as long. An example is heads=(("hinge", 0.1),
-    ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)).
+    the papers. The defaults are more accurate.
 
     References
     ----------
@@ -152,7 +147,6 @@ class BSGDClassifier(BudgetedMemory):
         gamma: float | None = None,
         loss: str = "hinge",
         learning_rate: float | None = 0.3,
-        heads: tuple[tuple[str, float | None], ...] | None = None,
         l2: float = 3e-4,
         metric: str = "learned",
         merges: int = 2,
@@ -166,7 +160,6 @@ class BSGDClassifier(BudgetedMemory):
         self.gamma = gamma
         self.loss = loss
         self.learning_rate = learning_rate
-        self.heads = heads
         self.scaling = scaling
         self.scaling_window = scaling_window
         self.class_weight = class_weight
@@ -184,12 +177,12 @@ class BSGDClassifier(BudgetedMemory):
         check_number("budget", self.budget, 1, 1_000_000, whole=True)
         if self.gamma is not None:
             check_number("gamma", self.gamma, 1e-12, 1e12)
-        check_head("", self.loss, self.learning_rate)
+        check_choice("loss", self.loss, tuple(LOSSES))
         check_number("l2", self.l2, 1e-12, 1e6)
-        if self.heads is not None:
-            check_heads(self.heads)
-        for rate in (self.learning_rate, *(rate for _, rate in self.heads or ())):
-            if rate is not None and rate * self.l2 >= 1.0:
+        rate = self.learning_rate
+        if rate is not None:
+            check_number("learning_rate", rate, 1e-9, 1e6)
+            if rate * self.l2 >= 1.0:
                 raise ParameterError("learning_rate", f"times `l2` must be below 1, got {rate!r} times {self.l2!r}")
         check_choice("metric", self.metric, METRICS)
         check_number("merges", self.merges, 2, expansion.MOST_MERGES, whole=True)
@@ -234,9 +227,7 @@ class BSGDClassifier(BudgetedMemory):
         """
         check_number("n", n, 1, whole=True)
         self._predict(x, PREDICT)
-        weights = np.zeros(len(self._state.heads))
-        weights[self._state.heads.weight.argmax()] = 1.0
-        return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.by_code, n, weights)
+        return nearest_vectors(self._state, self._rows, self._rows, self._space, self.labels.by_code, n, np.ones(1))
 
     @property
     def relevance(self) -> dict[Any, float]:
@@ -252,15 +243,12 @@ class BSGDClassifier(BudgetedMemory):
     def model(self) -> KernelExpansion:
         """The model as plain arrays with its scaler.
 
-        With several heads, it contains the head with the largest weight.
-
         The estimate of label noise is not included.
         """
         state = self._state
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
-        head = int(state.heads.weight.argmax())
-        coefs = state.heads[head].scale * class_coefs(state)[head]
-        biases = state.split("biases")[head, :c].copy()
+        coefs = state.heads[0].scale * class_coefs(state)[0]
+        biases = state.split("biases")[0, :c].copy()
         if c == 2:
             coefs[0], biases[0] = -coefs[1], -biases[1]
         return KernelExpansion(
@@ -277,8 +265,6 @@ class BSGDClassifier(BudgetedMemory):
     @locked
     def adopt(self, model: KernelExpansion) -> None:
         """Replace the model by a kernel expansion and its scaling.
-
-        Every head starts from the expansion.
 
         Two classes keep half the difference of their coefficients, which does not change predictions. Pegasos' steps
         continue at their smallest size. If `gamma` is None, its estimate starts from the gamma of the model.

@@ -22,13 +22,13 @@ from streamsvm.budgeted.metric import count_due, relearn_metric
 from streamsvm.budgeted.vectors import open_classes, update_all_squares, update_squares, write_vector
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.jit import INTEGER, address_of, call_pointer, inlined, kernel, state_at, uint
-from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
+from streamsvm.core.losses import best_class, find_update, inverse_temperature
 from streamsvm.core.math import ONE, ZERO, exp_below
 from streamsvm.core.schema import f32
 from streamsvm.features.scaler import call_back, current_row
 from streamsvm.online import driver
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
-from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
+from streamsvm.online.calibration import find_softmax, is_sampled, learn_softmax
 
 __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 
@@ -36,42 +36,18 @@ __all__ = ["BSGD", "open_classes", "run_event", "run_member"]
 LARGEST_CHANGE = 1e15
 # Weights of heads are exp(VOTE_INVERSE_TEMPERATURE * accuracy), with the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
-# Heads share the support vectors. A head with less than this multiple of the equal weight 1 / n_heads does not add
-# vectors. It learns only from events that violate the margins of other heads.
+# The heads of a member of an ensemble share the support vectors. A head with less than this multiple of the equal
+# weight 1 / n_heads does not add vectors. It learns only from events that violate the margins of other heads.
 LEAST_WEIGHT = 0.9
 
 block_at = state_at(MINIBATCH)
 
 
 @kernel
-def find_votes(state):
-    """Compute class probabilities as the weighted mean over heads."""
-    n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, state.scores, state.update
-    for c in range(n):
-        proba[c] = 0.0
-    for h in range(state.n_heads):
-        head, at = state.heads[h], h * capacity
-        share = head.weight / fast_softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
-        for c in range(n):
-            proba[c] += share * terms[at + c]
-    if n > 1:
-        allow_for_noise(state.calibration, n, 1.0, proba)
-
-
-@kernel
 def predict(state, m):
-    """Predict the class of the current event, -1 without classes.
-
-    With several heads, also compute the class probabilities.
-    """
+    """Predict the class of the current event, -1 without classes."""
     evaluate(state, m)
-    n = state.n_classes
-    if n == 0:
-        return -1
-    if state.n_heads == 1:
-        return best_class(state.scores, 0, n)
-    find_votes(state)
-    return best_class(state.proba, 0, n)
+    return best_class(state.scores, 0, state.n_classes) if state.n_classes > 0 else -1
 
 
 @inlined
@@ -83,11 +59,8 @@ def calibrates(state, label):
 @kernel
 def calibrate(state, label):
     """Update the calibration with the label of the predicted event."""
-    if state.n_heads == 1:
-        beta = inverse_temperature(state.heads[0].loss)
-        learn_softmax(state.calibration, state.scores, state.n_classes, beta, label)
-    else:
-        learn_noise(state.calibration, state.n_classes, label, state.proba)
+    beta = inverse_temperature(state.heads[0].loss)
+    learn_softmax(state.calibration, state.scores, state.n_classes, beta, label)
 
 
 # Learning ---------------------------------------------------------------------------------------------------------
@@ -224,7 +197,7 @@ def run_event(address):
     rows = state.rows
     m, label = rows.n_pairs, rows.label
     rows.best, rows.n_shares = predict(state, m), state.n_classes
-    if rows.best >= 0 and rows.needs_proba and state.n_heads == 1:
+    if rows.best >= 0 and rows.needs_proba:
         beta = inverse_temperature(state.heads[0].loss)
         find_softmax(state.calibration, state.scores, state.n_classes, beta, state.proba)
     if rows.calls_back:

@@ -16,7 +16,6 @@ from streamsvm.models import ArchiveError
 from streamsvm.mutation import MutableParameter
 from streamsvm.online import base, calibration
 from streamsvm.online.scaling import new_rows
-from streamsvm.parameters import ParameterTypeError, check_choice, check_number
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 # Step size of the learned metric.
@@ -25,28 +24,12 @@ METRIC_RATE = 0.05
 CACHE_LINE = 16
 
 
-def check_head(place: str, loss: Any, rate: Any) -> None:
-    """Validate loss and learning rate of a head; `place` precedes their names."""
-    check_choice(f"{place}loss", loss, tuple(LOSSES))
-    if rate is not None:
-        check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
-
-
-def check_heads(heads: Any) -> None:
-    """Validate the parameter `heads`."""
-    if not isinstance(heads, tuple) or not heads or not all(isinstance(h, tuple) and len(h) == 2 for h in heads):
-        raise ParameterTypeError("heads", f"must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
-    for i, (loss, rate) in enumerate(heads):
-        check_head(f"heads[{i}].", loss, rate)
-
-
 class BudgetedMemory(base.OnlineClassifier):
     """Base of `BSGDClassifier`: its state and settings."""
 
     budget, learning_rate, l2 = MutableParameter(), MutableParameter(), MutableParameter()
     gamma: float | None
     loss: str
-    heads: tuple[tuple[str, float | None], ...] | None
     scaling: str
     scaling_window: int
     class_weight: dict[Any, float] | str | None
@@ -96,11 +79,6 @@ class BudgetedMemory(base.OnlineClassifier):
     def _entries(self) -> list[EntryPoint]:
         return [*super()._entries(), maintenance.ENTRY_POINTS["maintain"]]
 
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        fixed = set() if self.heads is None else {"learning_rate"}  # each head has its own
-        return super()._mutable_attributes - fixed
-
     def _fit_settings(self, state: State) -> None:
         state.budget = self.budget
         maintain = maintenance.ENTRY_POINTS["maintain"].compile()
@@ -108,7 +86,8 @@ class BudgetedMemory(base.OnlineClassifier):
             maintain.ctypes(state.address)
 
     def _heads(self) -> tuple[tuple[str, float | None], ...]:
-        return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
+        """Return loss and step size of each head; members of ensembles have several."""
+        return ((self.loss, self.learning_rate),)
 
     def _set_params(self, state: State) -> None:
         """Copy the settings to the state."""

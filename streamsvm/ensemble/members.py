@@ -102,8 +102,11 @@ class _KernelMember(BSGDClassifier, _Learner):
     has_metric = True
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        super().__init__(budget, heads=HEADS, scaling="none", absorb=0.95, max_features=1)
+        super().__init__(budget, scaling="none", absorb=0.95, max_features=1)
         self.gamma_factor, self.on_ranks, self.most_events = gamma_factor, on_ranks, budget
+
+    def _heads(self) -> tuple[tuple[str, float | None], ...]:
+        return HEADS
 
     def n_columns(self, n: int) -> int:
         return min(n, KERNEL_COLUMNS)

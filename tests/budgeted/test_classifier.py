@@ -26,7 +26,7 @@ from tests.learners import (
 
 
 def test_river():
-    check_with_river(BSGDClassifier(**BSGD_SETTINGS[4]))  # with heads
+    check_with_river(BSGDClassifier(budget=15))
 
 
 # Accuracy ---------------------------------------------------------------------------------------------------------
@@ -39,7 +39,6 @@ def test_river():
         {"metric": "fixed"},
         {"absorb": 1.0},
         {"learning_rate": None, "l2": 1e-3},
-        {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
     ],
     ids=str,

@@ -13,7 +13,7 @@ from streamsvm.budgeted import expansion, merging, metric, vectors
 from streamsvm.core.jit import kernel
 from streamsvm.core.math import exp32, log32
 from streamsvm.models import KernelExpansion, Scaler
-from tests.learners import arrays_of, changed
+from tests.learners import arrays_of, changed, with_constants
 
 
 def plain_scaler(d):
@@ -420,8 +420,8 @@ def test_gamma_follows_the_data():
 @pytest.mark.parametrize(("accuracy", "brings"), [(1.0, True), (0.9, False)])
 def test_a_head_that_weighs_little_brings_no_vectors(accuracy, brings):
     # The first model is certain of events like earlier ones; the second, with a tiny step, is not.
-    heads = (("hinge", 1.0), ("hinge", 1e-3))
-    model = BSGDClassifier(heads=heads, absorb=1.0, scaling="none", metric="fixed", gamma=1.0)
+    of_two = with_constants(BSGDClassifier, _heads=lambda _: (("hinge", 1.0), ("hinge", 1e-3)))
+    model = of_two(absorb=1.0, scaling="none", metric="fixed", gamma=1.0)
     for x, label in ((0.0, 0), (3.0, 1), (0.0, 0)):
         model.learn_one({0: x}, label)
     model = changed(model, {"heads.accuracy": [1.0, accuracy]})

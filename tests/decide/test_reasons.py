@@ -129,12 +129,11 @@ def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: 
     "model",
     [
         BSGDClassifier(budget=30),
-        BSGDClassifier(budget=20, heads=(("hinge", 0.3), ("log", 0.1)), scaling="rank"),
         StreamSVMClassifier(effort="low", budget=30),
         StreamSVMClassifier(members=("ranks", "polytope", "linear"), budget=20),
         CPMClassifier(),
     ],
-    ids=["bsgd", "heads", "low", "ranks", "cpm"],
+    ids=["bsgd", "low", "ranks", "cpm"],
 )
 def test_variants_are_encoded_as_rows_without_their_features(model: Any) -> None:
     """Events have a text, a missing value and a new name.

@@ -26,6 +26,7 @@ from tests.learners import (
     knowledge,
     ring,
     snapshot,
+    with_constants,
 )
 
 
@@ -54,7 +55,8 @@ def test_each_member_learns_alone(name):
 
 def test_a_kernel_member_is_the_kernel_machine():
     X, y = blobs(2_000, 3)
-    machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
+    machine = with_constants(BSGDClassifier, _heads=lambda _: HEADS)(absorb=0.95)
+    model = StreamSVMClassifier(members=("standard",))
     machine.learn_many(X, y)
     model.learn_many(X, y)
     np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])

@@ -20,7 +20,6 @@ LEARNERS = {
     "weighed, ranks": CPMClassifier(n_faces=1, scaling="rank", scaling_window=20, class_weight={"b": 2.0}),
     "decayed": CPMClassifier(class_weight={"a": 2.0}, scaling="decayed", max_features=6),
     "kernel": BSGDClassifier(budget=15),
-    "heads": BSGDClassifier(budget=15, heads=(("hinge", 0.1), ("log", 0.1))),
     "fixed": BSGDClassifier(budget=8, metric="fixed", absorb=1.0, scaling="none"),
     "linear": StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
     "low": StreamSVMClassifier(effort="low", budget=10),
