@@ -87,11 +87,3 @@ def test_states_that_no_run_can_have_left_are_refused(part, change):
     change(header, arrays)
     with pytest.raises(CORRUPT_ERRORS):  # a run reports these as errors of the checkpoint
         part().restore((header, arrays))
-
-
-def test_a_class_without_a_label_is_refused():
-    model = CPMClassifier()
-    model.learn_many(*ring(10))
-    header, arrays = model.state()
-    with raises(ArchiveError, reason="content"):
-        CPMClassifier.from_state(header | {"classes": [None, *header["classes"][1:]]}, arrays)

@@ -160,6 +160,7 @@ HEADERS: dict[str, dict[str, Any]] = {  # of a polytope machine
     "classes that are equal": {"classes": [1, 2, True]},
     "class NaN": {"classes": [0, 1, {"float": "nan"}]},
     "class that is a list": {"classes": [0, 1, [2]]},
+    "class without a label": {"classes": [0, 1, None]},
     "one class more": {"classes": [0, 1, 2, 3]},
     "many classes": {"classes": list(range(100_000))},
     "names twice": {"names": ["a", "a", {"tuple": ["s", "x"]}, {"tuple": ["s", "y"]}]},

@@ -154,14 +154,6 @@ def test_a_label_of_several_values_is_refused(make, label):
     assert model.classes_ == []
 
 
-@pytest.mark.parametrize("make", MAKERS.values())
-def test_no_features_at_all_are_refused(make):
-    with raises((TypeError, ValueError), named="NoneType"):
-        make().learn_one(None, "a")
-    with raises((TypeError, ValueError), named="NoneType"):
-        make().predict_one(None)
-
-
 @each_choice(("make", [*MAKERS.values(), *AROUND]), ("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]]))
 def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
     model = make()
@@ -240,12 +232,18 @@ def test_labels_of_other_types_come_back_as_they_are(labels):
     assert {*model.predict_many(X)} <= {*values}
 
 
-@pytest.mark.parametrize("row", [pd.DataFrame({"a": [1.0, 2.0]}), {"a": np.ones(2)}, {"a": pl.Series([1.0, 2.0])}])
+SEVERAL = [pd.DataFrame({"a": [1.0, 2.0]}), {"a": np.ones(2)}, {"a": pl.Series([1.0, 2.0])}]
+
+
+@pytest.mark.parametrize(
+    ("row", "learn", "predict"),
+    [(None, "NoneType", "NoneType"), *((row, "learn_many", "predict_many") for row in SEVERAL)],
+)
 @pytest.mark.parametrize("make", MAKERS.values())
-def test_several_rows_are_no_event(make, row):
-    with raises((TypeError, ValueError), named="learn_many"):
+def test_several_rows_or_none_are_no_event(make, row, learn, predict):
+    with raises((TypeError, ValueError), named=learn):
         make().learn_one(row, "a")
-    with raises((TypeError, ValueError), named="predict_many"):
+    with raises((TypeError, ValueError), named=predict):
         make().predict_one(row)
 
 

@@ -140,12 +140,19 @@ def test_a_long_lag_without_events_is_reported_and_counted(broker, topic, monkey
         assert found == [1, 2]
 
 
-def test_slow_processing_is_not_a_stall(broker, topic, monkeypatch):
-    """An example is a run that waits for brokers, first or between two events."""
-    name, later = topic("events", 1), [0.0]
-    fill(broker, name, numbered(100, 1))
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
+@pytest.fixture
+def later(monkeypatch):
+    """The seconds that the clock of sources is ahead, in a list."""
+    ahead = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
     monkeypatch.setattr("connectors.kafka.source.time", clock)
+    return ahead
+
+
+def test_slow_processing_is_not_a_stall(broker, topic, later):
+    """An example is a run that waits for brokers, first or between two events."""
+    name = topic("events", 1)
+    fill(broker, name, numbered(100, 1))
     with opened(broker, name, max_poll_records=10, batch_size=10, at_end="stop") as source:
         later[0] += 1000.0
         n = 0
@@ -155,11 +162,9 @@ def test_slow_processing_is_not_a_stall(broker, topic, monkeypatch):
         assert (n, source.stalls) == (100, 0)
 
 
-def test_a_process_that_was_suspended_does_not_blame_the_brokers(broker, topic, monkeypatch):
-    name, later, suspended = topic("events", 1), [0.0], [1000.0, 1000.0]
+def test_a_process_that_was_suspended_does_not_blame_the_brokers(broker, topic, later, monkeypatch):
+    name, suspended = topic("events", 1), [1000.0, 1000.0]
     fill(broker, name, numbered(100, 1))
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
-    monkeypatch.setattr("connectors.kafka.source.time", clock)
     with opened(broker, name, at_end="stop", broker_timeout=30) as source:
         poll = Reader.poll
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import SimpleNamespace
 from unittest import mock
@@ -319,65 +320,54 @@ def test_records_that_the_topic_does_not_take_are_rejected(cluster):
     made.limits.lower.assert_called_once_with()
 
 
-def stuck(cluster, made):
-    """Let the first producer wait forever."""
+@contextlib.contextmanager
+def stuck(cluster, made, least, most):
+    """Let the first producer wait forever. The time until the end must be within these bounds."""
     add(made, b"a")
-    cluster.producers[0].free, cluster.step = threading.Event(), 0.5
-    return cluster.producers[0].free.set
+    cluster.producers[0].free, cluster.step, began = threading.Event(), 0.5, cluster.now
+    yield
+    cluster.producers[0].free.set()
+    assert least <= cluster.now - began <= most
 
 
 def test_a_commit_without_a_response_is_repeated_after_half_a_minute(cluster):
-    made, began = begun(cluster), cluster.now
-    ending = stuck(cluster, made)
-    made.commit()
-    ending()
+    made = begun(cluster)
+    with stuck(cluster, made, 30, 40):
+        made.commit()
     assert (cluster.log, len(cluster.producers)) == ([b"a"], 2)
-    assert 30 <= cluster.now - began < 40
     assert cluster.checked[0] == ["out", "in"]
     assert 4 <= len(cluster.checked) <= 9
 
 
 def test_the_timeout_of_the_run_ends_the_wait_for_a_response(cluster, monkeypatch):
     monkeypatch.setattr(failures, "time", transactions.time)
-    made, began = begun(cluster, timeout_s=4.0), cluster.now
-    ending = stuck(cluster, made)
-    with raises(UnreachableError):
+    made = begun(cluster, timeout_s=4.0)
+    with stuck(cluster, made, 4, 8), raises(UnreachableError):
         made.commit()
-    ending()
-    assert 4 <= cluster.now - began <= 8
     assert cluster.log == []
 
 
 @pytest.mark.parametrize("topic", ["in", "out"])
 def test_a_topic_that_is_deleted_during_a_commit_is_named(cluster, topic):
-    made, began = begun(cluster), cluster.now
-    ending, cluster.is_gone = stuck(cluster, made), topic
-    with raises(ConnectorError, reason="deleted", named=topic) as caught:
+    made, cluster.is_gone = begun(cluster), topic
+    with stuck(cluster, made, 3, 8), raises(ConnectorError, reason="deleted", named=topic) as caught:
         made.commit()
-    ending()
     assert ("the events" in str(caught.value)) == (topic == "in")
-    assert 3 <= cluster.now - began <= 8
 
 
 def test_a_run_that_is_ending_waits_five_seconds_for_brokers(cluster):
-    made, began = begun(cluster), cluster.now
-    ending = stuck(cluster, made)
-    made.hurry()
-    with raises(UnreachableError, named="checkpoint"):
+    made = begun(cluster)
+    with stuck(cluster, made, 5, 7), raises(UnreachableError, named="checkpoint"):
+        made.hurry()
         made.commit()
-    ending()
-    assert 5 <= cluster.now - began <= 7
     assert cluster.checked == []
 
 
 def test_a_refusal_is_not_waited_for(cluster):
-    made, began = begun(cluster), cluster.now
-    ending = stuck(cluster, made)
-    cluster.producers[0].refusal = errors.TopicAuthorizationFailedError("why")
-    with raises(ConnectorError, reason="write"):
+    made = begun(cluster)
+    with stuck(cluster, made, 0, 3), raises(ConnectorError, reason="write"):
+        cluster.producers[0].refusal = errors.TopicAuthorizationFailedError("why")
         made.commit()
-    ending()
-    assert cluster.now - began <= 3
 
 
 def test_the_last_sink_closes_the_producer(cluster):

@@ -96,23 +96,19 @@ def test_many_classes_are_learned_late_by_what_is_remembered():
 
 
 LATE_LABELS = [{"delay": 300}, {"delay": 300, "first": 10}, {"delay": 250, "together": 50}, {"delay": 301, "every": 2}]
+HOURS, RUNS = [i % 24 for i in range(750)], [i // 25 % 4 for i in range(950)]
 
 
-@pytest.mark.parametrize("late", LATE_LABELS)
-def test_a_season_is_predicted_soon_after_the_first_late_label(late):
-    X, y = np.random.default_rng(9).normal(size=(750, 2)), [i % 24 for i in range(750)]
+# Before labels of predictions arrive; the runs are shorter than the delay, so that the last known label is of another.
+@pytest.mark.parametrize(
+    ("y", "soon", "late"), [*((HOURS, 450, late) for late in LATE_LABELS), (RUNS, 800, {"delay": 60})]
+)
+def test_a_season_is_predicted_soon_after_the_first_late_label(y, soon, late):
+    X = np.random.default_rng(9).normal(size=(len(y), 2))
     model = StreamSVMClassifier(effort="low")
     predicted = learn_late(model, X, y, **late)
-    soon = slice(450, None, late.get("every", 1))  # before labels of predictions arrive
-    np.testing.assert_array_equal(np.array(model.classes_)[predicted[soon]], y[soon])
-
-
-def test_a_season_of_persistent_late_labels_is_found():
-    """Runs are shorter than the delay: the last known label is of another run."""
-    X, y = np.random.default_rng(11).normal(size=(950, 2)), [i // 25 % 4 for i in range(950)]
-    model = StreamSVMClassifier(effort="low")
-    predicted = learn_late(model, X, y, 60)
-    np.testing.assert_array_equal(np.array(model.classes_)[predicted[800:]], y[800:])
+    known = slice(soon, None, late.get("every", 1))
+    np.testing.assert_array_equal(np.array(model.classes_)[predicted[known]], y[known])
 
 
 def test_persistent_late_labels_without_a_season_are_the_last_known_ones():

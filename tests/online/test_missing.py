@@ -251,22 +251,16 @@ def lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_runs_over_files(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"model": "river.linear_model.LogisticRegression"}])
+def test_runs_over_files(tmp_path, options):
+    """Classifiers of River get no missing values."""
     rows = [x | {"y": label} for x, label in zip(dicts(X), Y, strict=True)]
     pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text(lines(rows))
     (tmp_path / "absent.jsonl").write_text(lines(x | {"y": label} for x, label in zip(without(X), Y, strict=True)))
-    found = [[line.split(",")[1:] for line in run(tmp_path / f"a.{kind}")] for kind in ("csv", "parquet", "jsonl")]
-    assert found[0] == found[1] == found[2]
-    assert [line.split(",")[1:] for line in run(tmp_path / "absent.jsonl")] != found[0]
-
-
-def test_other_classifiers_get_no_missing_values(tmp_path):
-    rows = [x | {"y": label} for x, label in zip(dicts(X), Y, strict=True)]
-    pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
-    (tmp_path / "a.jsonl").write_text(lines(rows))
-    model = "river.linear_model.LogisticRegression"
-    found = [[line.split(",")[1:] for line in run(tmp_path / f"a.{kind}", model=model)] for kind in ("csv", "jsonl")]
+    names = ("a.csv", "a.parquet", "a.jsonl", "absent.jsonl")
+    found = [[line.split(",")[1:] for line in run(tmp_path / name, **options)] for name in names]
     assert len(found[0]) == N + 1
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
+    assert (found[3] == found[0]) == bool(options)

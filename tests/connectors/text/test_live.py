@@ -8,8 +8,6 @@ import os
 import resource
 import subprocess
 import sys
-import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +38,20 @@ def values(batch: Batch) -> list[Any]:
     return [row["x"] for row in batch.rows()]
 
 
-def test_appended_lines_are_returned_soon_and_incomplete_ones_wait(tmp_path):
-    path, batches = growing(tmp_path, "x\n1\n2\n3")
-    assert values(next(batches)) == [1, 2]
-    append(path, "0\n4\n")
-    assert values(next(batches)) == [30, 4]  # not an empty batch, as after silence
-
-
-def test_a_header_may_arrive_later(tmp_path):
-    path, batches = growing(tmp_path, "x,", label="y")
-    assert len(next(batches)) == 0
-    append(path, "y\n1,0\n")
-    batch = next(batches)
-    assert (values(batch), batch.labels) == ([1], [0])
+@pytest.mark.parametrize(
+    ("text", "first", "more", "then"),
+    [
+        ("x\n1\n2\n3", [1, 2], "0\n4\n", [30, 4]),  # not an empty batch, as after silence
+        ('x,z\n"a\nb', [], '",1\n', ["a\nb"]),
+        ("x,", [], "y\n1,0\n", [1]),
+    ],
+    ids=["lines", "a quoted record", "the header"],
+)
+def test_what_is_appended_is_returned_soon_and_what_is_incomplete_waits(tmp_path, text, first, more, then):
+    path, batches = growing(tmp_path, text)
+    assert values(next(batches)) == first
+    append(path, more)
+    assert values(next(batches)) == then
 
 
 def test_a_late_header_without_the_label_stops(tmp_path):
@@ -60,26 +59,6 @@ def test_a_late_header_without_the_label_stops(tmp_path):
     append(path, "x,z\n1,0\n")
     with raises(ConnectorError, reason="no column", column="y"):
         next(batches)
-
-
-def test_a_quoted_record_is_waited_for(tmp_path):
-    path, batches = growing(tmp_path, 'x,z\n"a\nb')
-    assert len(next(batches)) == 0
-    append(path, '",1\n')
-    assert values(next(batches)) == ["a\nb"]
-
-
-@pytest.mark.parametrize("batch_size", [1, 4096])
-def test_types_do_not_depend_on_the_first_rows_that_a_pipe_has(tmp_path, batch_size):
-    path = tmp_path / "pipe.csv"
-    os.mkfifo(path)
-    writer = os.open(path, os.O_RDWR)
-    os.write(writer, b"x\n1\n2\n")
-    later = threading.Timer(0.1, lambda: (os.write(writer, b"a\nb\n" * 40), os.close(writer)))
-    later.start()
-    with closing(open_source(str(path), batch_size=batch_size)) as source:
-        assert [value for batch in source for value in values(batch)] == ["1", "2", *["a", "b"] * 40]
-    later.join()
 
 
 def test_truncation_and_rotation_stop_with_a_reason(tmp_path):
