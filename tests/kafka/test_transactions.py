@@ -322,7 +322,7 @@ def test_records_that_the_topic_does_not_take_are_rejected(cluster):
 
 @contextlib.contextmanager
 def stuck(cluster, made, least, most):
-    """Let the first producer wait forever. The time until the end must be within these bounds."""
+    """Let the first producer wait forever; bound the seconds until the end."""
     add(made, b"a")
     cluster.producers[0].free, cluster.step, began = threading.Event(), 0.5, cluster.now
     yield
