@@ -187,10 +187,13 @@ def describe(error: BaseException) -> str:
     kind = type(error).__name__.removesuffix("Error")
     text = str(error)
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
-    text = text.removeprefix(type(error).__name__).removeprefix(":").strip()
+    while text.startswith(name := type(error).__name__):
+        text = text.removeprefix(name).removeprefix(":").strip()
     shown = f"{kind}: {text}" if text and text != "None" else kind
     if kind == "UnsupportedCodec":
         return f"{shown}; the libraries of all codecs come with pip install 'streamsvm[kafka]'"
+    if kind == "SaslAuthenticationFailed":
+        return f"{shown}; check `sasl_plain_username` and `sasl_plain_password`"
     if "InvalidTimestampError" in error_names(error):
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         return f"{shown}; check the clock of this machine: its time is {now} UTC"
@@ -305,6 +308,11 @@ class Brokers:
         """Return a topic that does not exist, else None.
 
         A second request confirms the result, because brokers that start may not know a topic yet.
+
+        Raises
+        ------
+        ConnectorError
+            If the brokers refuse the password or certificate.
         """
         if missing := self._missing(topics):
             time.sleep(SURE_S)
@@ -315,7 +323,9 @@ class Brokers:
         try:
             with contextlib.closing(self.admin(bootstrap_timeout_ms=2000)) as client:
                 return [topic for topic in topics if describe_topic(client, self.name, topic) is None]
-        except ConnectorError:
+        except ConnectorError as error:
+            if error.reason == "refused":  # the client itself would report a timeout
+                raise
             return []
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource
+from connectors.kafka.clients import Brokers, describe
 from connectors.kafka.security import check_settings, check_welcome
 from tests.errors import raises
 from tests.kafka.conftest import LOGINS
 
-pytest.importorskip("kafka")
+errors = pytest.importorskip("kafka.errors")
 
 TLS = {"security_protocol": "SSL", "ssl_cafile": "{cert}"}
 PLAIN = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
@@ -89,6 +90,19 @@ def test_settings_that_a_broker_refuses(places, listener, options, option, named
         KafkaSource(servers=places[listener], topic="t", **filled(options, places))
     assert places[listener] in str(caught.value)
     assert "hunter" not in str(caught.value)
+
+
+def test_a_password_that_is_refused_later_is_no_missing_topic(places):
+    options = filled(CLEAR | PLAIN | WRONG, places)
+    with raises(ConnectorError, reason="refused", option="sasl_plain_password"):
+        Brokers("here", [places["password"]], options).find_deleted(["t"])
+
+
+def test_a_refused_login_is_described_once():
+    failed = errors.SaslAuthenticationFailedError
+    said = describe(failed("SaslAuthenticationFailedError: Invalid username or password"))
+    assert said.count("Failed") == 1
+    assert "`sasl_plain_password`" in said
 
 
 def test_a_certificate_for_another_host(places):
