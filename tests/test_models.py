@@ -271,12 +271,13 @@ def test_a_learner_with_other_labels_or_names_works_and_its_old_file_remains(sav
         assert saved.read_bytes() == before
 
 
-def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(monkeypatch):
+@pytest.mark.parametrize("version", ["0.0.9", f"{streamsvm.__version__} (sources 0123)"])
+def test_a_pickle_of_another_version_is_refused_before_its_state_is_read(monkeypatch, version):
     for model in (CPMClassifier(), DelayedClassifier(CPMClassifier())):
         with monkeypatch.context() as patched:
-            patched.setattr(saving, "_version", lambda: "0.0.9")
+            patched.setattr(saving, "_version", lambda: version)
             data = pickle.dumps(model).replace(b"FeatureSpace", b"FeatureSpare")
-        with raises(ArchiveError, reason="version", named="0.0.9"):
+        with raises(ArchiveError, reason="version", named=version):
             pickle.loads(data)
 
 

@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notice, Notices, grouped
+from streamsvm.core.library import sources_key
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.conformal import AllSets
@@ -294,7 +296,10 @@ class SavedLearner(RowLearner):
 
 @cache
 def _version() -> str:
-    return str(public("__version__"))
+    """Return the version and a digest, because development versions share a number."""
+    package = Path(__file__).parents[1]
+    sources = sources_key(path.relative_to(package).as_posix() for path in sorted(package.rglob("*.py")))
+    return f"{public('__version__')} (sources {sources})"
 
 
 def _unpickled(kind: type[Any], version: str) -> Any:
