@@ -167,14 +167,15 @@ class Lag:
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
         """Commit offsets in the background; they replace offsets not yet committed."""
-        self._waiting = offsets
-        self._advance()
+        if self._group:
+            self._waiting = offsets
+            self._advance()
 
     def _advance(self) -> None:
-        if self._waiting and (self._call is None or self._call.done()):
+        is_idle = self._call is None or self._call.done()
+        if self._waiting and is_idle and time.monotonic() >= self._allowed_at:
             offsets, self._waiting = self._waiting, {}
-            if self._group and time.monotonic() >= self._allowed_at:
-                self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
+            self._call = BackgroundCall(lambda: self._try(offsets), f"{self._group} shows the lag")
 
     def _try(self, offsets: Mapping[Any, Any]) -> None:
         try:
@@ -216,6 +217,8 @@ class Lag:
     def close(self) -> None:
         """Wait up to two seconds for pending offsets."""
         deadline = time.monotonic() + _END_S
-        while self._call is not None and self._call.wait(max(0.0, deadline - time.monotonic())) and self._waiting:
-            self._advance()
+        for _ in range(2):  # the call under way, and one with the latest offsets, also after a denied permission
+            if self._call is None or self._call.wait(max(0.0, deadline - time.monotonic())):
+                self._allowed_at = 0.0
+                self._advance()
         self._closed = True
