@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from streamsvm.decide.deciding import DecidingClassifier
@@ -36,8 +37,8 @@ class Parts:
     def __init__(self, top: Any) -> None:
         self.top = top
         self.decider: DecidingClassifier | None = top if isinstance(top, DecidingClassifier) else None
-        inner: Any = top if self.decider is None else self.decider.model
-        self.refitter: Any = inner if hasattr(inner, "solver") else None
+        self._inner: Any = top if self.decider is None else self.decider.model
+        self.refitter: Any = self._inner if hasattr(self._inner, "solver") else None
 
     @classmethod
     def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Parts:
@@ -51,8 +52,7 @@ class Parts:
     @property
     def learner(self) -> Any:
         """Current learner."""
-        inner: Any = self.top if self.decider is None else self.decider.model
-        return inner if self.refitter is None else self.refitter.model
+        return self._inner if self.refitter is None else self.refitter.model
 
     def that_has(self, name: str) -> Any:
         """Return the outermost part with a method or property."""
@@ -73,9 +73,9 @@ class Parts:
         if self.decider is not None:
             found |= {name: getattr(self.decider, name) for name in PARAMETERS[1:]}
         if self.refitter is not None:
-            plain = type(self.refitter)(self.refitter.learner)._get_params()
-            own = {name: value for name, value in self.refitter._get_params().items() if name != "learner"}
-            changed = {name: value for name, value in own.items() if value != plain[name]} | {"solver": own["solver"]}
+            defaults = {name: one.default for name, one in signature(type(self.refitter)).parameters.items()}
+            own = {name: getattr(self.refitter, name) for name in defaults if name != "learner"}
+            changed = {name: value for name, value in own.items() if name == "solver" or value != defaults[name]}
             found["refit"] = changed if len(changed) > 1 else own["solver"]
         return found
 
