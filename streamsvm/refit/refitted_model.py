@@ -20,7 +20,8 @@ from streamsvm.models.archive import real
 from streamsvm.online.saving import check_bounds
 from streamsvm.refit import frozen_models, vote_kernels
 from streamsvm.refit.solvers import Solver, allows_nan, proba_of
-from streamsvm.refit.tasks import Solution, Task, csr_of, dense_of, is_wide
+from streamsvm.refit.tasks import Solution, Task, is_wide
+from streamsvm.refit.window_rows import csr_of, dense_of
 
 logger = logging.getLogger(__name__)
 

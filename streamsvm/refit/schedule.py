@@ -23,9 +23,10 @@ from streamsvm.refit.detectors import TriggerEvent
 from streamsvm.refit.jobs import Job, JobHandle, Refit
 from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import OneClassWindow, Solver
-from streamsvm.refit.tasks import Task, WindowRows
+from streamsvm.refit.tasks import Task
 from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger
 from streamsvm.refit.vote import ModelVote
+from streamsvm.refit.window_rows import WindowRows
 from streamsvm.refit.windows import CHUNK_BYTES, CHUNK_EVENTS, Adaptive, Window
 
 logger = logging.getLogger(__name__)

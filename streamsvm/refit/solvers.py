@@ -23,7 +23,8 @@ from streamsvm.features.rows import EncodedRows, Floats
 from streamsvm.models import KernelExpansion, LinearModel, Trees
 from streamsvm.models.arrays import Model
 from streamsvm.parameters import ParameterError, ParameterTypeError
-from streamsvm.refit.tasks import Solution, Task, WindowRows, check_size, csr_of, dense, dense_of, is_wide, scaled
+from streamsvm.refit.tasks import Solution, Task, check_size, dense, is_wide, scaled
+from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
 
 # Settings are scored on the newest fifth of the rows, within bounds.
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50

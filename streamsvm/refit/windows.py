@@ -22,7 +22,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names, real, whole
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit.detectors import DetectorSpec, RunningDetector
-from streamsvm.refit.tasks import MOST_COLUMNS, ROW_ARRAYS, WindowRows, joined, without_new_gaps
+from streamsvm.refit.window_rows import MOST_COLUMNS, ROW_ARRAYS, WindowRows, joined, without_new_gaps
 
 _MAX_BYTES = 256 << 20
 _LEAST_BYTES = 1 << 16

@@ -47,8 +47,9 @@ from streamsvm.refit import (
 from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solver_process import SolverProcess
 from streamsvm.refit.solvers import SOLVERS, seeded, solver_of, trees_of
-from streamsvm.refit.tasks import Solution, Task, WindowRows
+from streamsvm.refit.tasks import Solution, Task
 from streamsvm.refit.vote import ModelVote
+from streamsvm.refit.window_rows import WindowRows
 from streamsvm.refit.windows import WindowMemory
 from tests.choices import each_choice
 from tests.commands import wait_for

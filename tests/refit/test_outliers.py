@@ -12,7 +12,8 @@ from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.features.rows import EncodedRows
 from streamsvm.refit.refitted_model import RefittedModel
 from streamsvm.refit.solvers import SOLVERS
-from streamsvm.refit.tasks import Solution, Task, WindowRows
+from streamsvm.refit.tasks import Solution, Task
+from streamsvm.refit.window_rows import WindowRows
 from tests.choices import each_choice
 
 N, D = 1_000, 4

@@ -19,7 +19,7 @@ from streamsvm.features.rows import EncodedRows
 from streamsvm.models.archive import CORRUPT_ERRORS
 from streamsvm.parameters import ParameterError
 from streamsvm.refit import windows
-from streamsvm.refit.tasks import WindowRows, csr_of, dense_of
+from streamsvm.refit.window_rows import WindowRows, csr_of, dense_of
 from streamsvm.refit.windows import Adaptive, Latest, Since
 from tests.choices import each_choice
 from tests.errors import raises
