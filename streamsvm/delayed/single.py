@@ -81,7 +81,7 @@ class SingleRow:
     def pack(self, x: Any) -> bytes | None:
         """Return packed numbers of an event with exactly the known names, or None.
 
-        None means that the event needs `predict`.
+        Missing values are NaN. None means that the event needs `predict`.
         """
         fast = self._model.fast_path
         if type(x) is not dict or len(x) != fast[0]:
@@ -91,7 +91,10 @@ class SingleRow:
         try:
             packed: bytes = fast[1](*fast[2](x))
         except NOT_PLAIN:
-            return None
+            try:
+                packed = fast[1](*[math.nan if value is None else value for value in fast[2](x)])
+            except NOT_PLAIN:
+                return None
         return packed
 
     def predict(self, x: Any) -> bytes | None:

@@ -138,6 +138,8 @@ def test_single_events_and_labels_equal_steps(
             x: dict[str, Any] = {"a": rng.gauss(0, 1), "b": rng.randrange(9)}
             if i % 25 == 24:
                 x = {"a": 1, "b": math.nan}
+            if i % 7 == 3:
+                x["b"] = None
             if i % 35 == 34:
                 del x["a"]
             if i > 90 and i % 10 == 9:
