@@ -140,16 +140,9 @@ def output_of(program: str, folder: Path, code: int) -> list[str]:
     (folder / "endless.py").write_text(ENDLESS)
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-u", str(folder / "program.py"), str(folder)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
     with (folder / "output").open("w") as output:  # not a pipe, whose end would be awaited
-        done = subprocess.run(
-            command,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-            timeout=280,
-            check=False,
-        )
+        done = subprocess.run(command, env=env, cwd=ROOT, stdout=output, stderr=output, timeout=280)
     said = (folder / "output").read_text()
     assert done.returncode == code, said
     return [line for line in said.splitlines() if "compiling kernels" not in line]  # said once on a machine

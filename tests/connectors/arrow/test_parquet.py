@@ -138,14 +138,9 @@ def test_a_label_alone_makes_events_without_features(tmp_path):
     assert (batch.rows(), batch.labels) == ([{}, {}, {}], [None, None, None])
 
 
+DEEP = {"x": 1, "a": {"b": 2.5, "c": {"d": "red", "y": "up", "t": 5}}}
 NESTED = [
-    {
-        "x": 1,
-        "a": {"b": 2.5, "c": {"d": "red", "y": "up", "t": 5}},
-        "l": [3, None, 1],
-        "s": ["u", "v"],
-        "r": [{"q": 1}],
-    },
+    DEEP | {"l": [3, None, 1], "s": ["u", "v"], "r": [{"q": 1}]},
     {"x": 2, "a": {"b": None, "c": None}, "l": [], "s": None, "r": []},
     {"x": 3, "a": None, "l": None, "s": [], "r": None},
 ]
