@@ -54,7 +54,8 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed)
     given: dict[str, Any] = {"source": open_source("synthetic:sea?n=9") if seed else None}  # whether for checkpoints
     sink, dice = open_sink(str(tmp_path / url), **given), random.Random(seed)
     sink.flush()
-    position, durable, at = sink.position, 0, 0
+    name = url.partition("?")[0]
+    position, durable, at, kept = sink.position, 0, 0, files(tmp_path / name)
     while at < 200:
         step = dice.choice(["write", "write", "flush", "crash", "end"])
         if step == "write":
@@ -63,16 +64,16 @@ def test_parts_do_not_depend_on_batches_flushes_and_crashes(tmp_path, url, seed)
             at = end
         elif step == "flush":
             sink.flush()
-            position, durable = json.loads(json.dumps(sink.position)), at
+            position, durable, kept = json.loads(json.dumps(sink.position)), at, files(tmp_path / name)
         else:
             if step == "end":
                 sink.close()
             sink = open_sink(str(tmp_path / url), resume=True, **given)
             sink.rewind(position)
             assert sink.position == position
+            assert files(tmp_path / name).keys() == kept.keys()
             at = durable
     sink.close()
-    name = url.partition("?")[0]
     found, expected = files(tmp_path / name), files(tmp_path / "whole" / name)
     assert found == expected
     assert len(found) > 1
