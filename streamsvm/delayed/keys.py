@@ -97,7 +97,8 @@ class KeyExamples:
             self.wait_ms is not None
             and _FEW * max(counts["answered"] / max(counts["labels"], 1), np.mean(np.abs(lags) <= self.wait_ms)) < 1
         ):
-            wait = f"wait for each other for {_duration(self.wait_ms)} (--label-timeout): increase it if needed"
+            name = "`label_timeout`, --label-timeout"
+            wait = f"wait for each other for {_duration(self.wait_ms)} ({name}): increase it if needed"
             return f"{n}: they are {where}, and {wait}; {_hint(times)}"
         if self._by_time and median <= -_EARLY_MS:
             return f"labels are {where}, and are learned immediately, as if they were on time; {_hint(times)}"

@@ -200,7 +200,7 @@ class StringFeatures:
         if name in self.quoted:
             return _quoted_notice(name, "feature {name!r} is left out: nearly all of its values are new. ")
         if self.left_out[name] == TIMES:
-            why, instead = "its values are times", "; --types {option}:time converts them to hour and weekday"
+            why, instead = "its values are times", "; datetimes (--types {option}:time) become hour and weekday"
         elif self._is_free_text(name):
             why = "nearly all of its values are new, like free text"
             instead = "; a feature per word, as by River's BagOfWords, lets the model learn it"

@@ -331,8 +331,9 @@ class EventAdapter:
         if self._binary and len(self.classes) > 2:
             name = type(self.model).__name__
             raise TooManyClasses(
-                f"{name} supports only two classes, and a third label arrived: {self.classes[:3]}; use --model "
-                f"river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
+                f"{name} supports only two classes, and a third label arrived: {self.classes[:3]}; use "
+                f"river.multiclass.OneVsRestClassifier (--model river.multiclass.OneVsRestClassifier --param "
+                f"classifier=PATH.TO.{name})"
             )
 
     def _encode(self, label: Any) -> int:

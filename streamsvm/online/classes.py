@@ -131,5 +131,5 @@ def _no_room_for(label: Any, most: int) -> ParameterError:
 def _many_notice(n_learned: int) -> str:
     return (
         f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes in the first "
-        f"{n_learned} learned events; every class costs time and memory (check --label)"
+        f"{n_learned} learned events; every class costs time and memory (check `y`, or --label)"
     )

@@ -300,6 +300,7 @@ def test_a_label_that_looks_like_an_identifier_is_warned_of_once(caplog):
     (notice,) = single.notices
     assert notice.startswith("the label looks like an identifier")
     assert "250 classes in the first 374 learned events" in notice
+    assert notice.endswith("(check `y`, or --label)")
     assert many.notices == resumed.notices == [notice]
     assert [record.getMessage() for record in caplog.records] == [notice] * 3
 

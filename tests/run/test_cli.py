@@ -74,7 +74,7 @@ def test_identifiers_and_times_are_left_out_by_name(in_process, tmp_path, types,
     write_identifiers(tmp_path / "in.csv", 1500)
     out, err = in_process("in.csv", "--label", "y", *CPM, "--summary", "s.json", f"--types={types}")
     left_out = {
-        "when": "feature 'when' is left out: its values are times; --types when:time converts them",
+        "when": "feature 'when' is left out: its values are times; datetimes (--types when:time) become",
         "id": "feature 'id' is left out: nearly all of its values are new, like an identifier; --types id:category",
     }
     for notice, name in zip(json.loads((tmp_path / "s.json").read_text())["notices"], names, strict=True):
