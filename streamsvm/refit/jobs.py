@@ -13,9 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamsvm.refit import solver_process
 from streamsvm.refit.refitted_model import RefittedModel
-from streamsvm.refit.solver_process import NoProcess, SolverProcess
+from streamsvm.refit.solver_process import (
+    NoProcess,
+    SolverProcess,
+    can_solve,
+    end_processes,
+    process_for,
+    refused,
+    turn,
+)
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
 
@@ -91,21 +98,21 @@ class Job:
 
     def _solve(self, task: Task) -> Solution:
         """Solve in the process, or in this thread if no process can be used."""
-        if solver_process.can_solve(self._solver):
+        if can_solve(self._solver):
             try:
                 return self._solve_elsewhere(task)
             except NoProcess as error:
-                if not solver_process.refused.is_set():
-                    solver_process.refused.set()
+                if not refused.is_set():
+                    refused.set()
                     logger.warning("no process can be started for solvers; they run in this one and slow it: %s", error)
         return self._solver.solve(task)
 
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Solve in the process."""
-        with solver_process.turn:
+        with turn:
             if self._is_cancelled or _ending.is_set():
                 raise RuntimeError("it was cancelled")
-            self._process = process = solver_process.process_for(self._solver)
+            self._process = process = process_for(self._solver)
             try:
                 process.await_ready()
                 if self._is_cancelled or _ending.is_set():  # during the start
@@ -202,6 +209,6 @@ def _end() -> None:
     The interpreter aborts if it exits while another thread runs compiled code.
     """
     _ending.set()
-    solver_process.end_processes()
+    end_processes()
     for job in list(_jobs):
         job.wait()

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from streamsvm.locks import Lock
 from streamsvm.refit.solvers import Solver
 from streamsvm.refit.tasks import Solution, Task
 
@@ -107,7 +108,7 @@ class SolverProcess:
         return solution
 
 
-turn = threading.Lock()
+turn = Lock()
 """Lock of the process, held while it solves a window."""
 refused = threading.Event()
 """Set once no process could be started here."""
@@ -117,9 +118,7 @@ _inherited: list[SolverProcess] = []
 
 
 def _reset_after_fork() -> None:
-    """Reset, in a forked child, what belongs to the threads of the parent."""
-    global turn
-    turn = threading.Lock()
+    """Start another process in a forked child."""
     _inherited.extend(_processes)
     _processes.clear()
 

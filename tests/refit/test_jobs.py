@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.refit import solver_process
+from streamsvm.refit import jobs, solver_process
 from streamsvm.refit.jobs import Job, Refit
 from streamsvm.refit.solver_process import NoProcess, SolverProcess
 from streamsvm.refit.solvers import solver_of
@@ -256,10 +256,10 @@ def test_a_job_that_is_given_up_does_not_end_the_process_of_the_next_job(monkeyp
 
         def end(self):
             may_end.set()  # the job ends at this moment
-            was_free.append(solver_process.turn.acquire(timeout=0.2))
+            was_free.append(jobs.turn.acquire(timeout=0.2))
 
-    monkeypatch.setattr(solver_process, "process_for", lambda _: Process())
-    monkeypatch.setattr(solver_process, "turn", threading.Lock())
+    monkeypatch.setattr(jobs, "process_for", lambda _: Process())
+    monkeypatch.setattr(jobs, "turn", threading.Lock())
     monkeypatch.setattr(solver_process, "refused", threading.Event())
     job = Job(solver_of("newton"), Refit(1, 0, 64), lambda: None)
     solves.wait()
