@@ -172,6 +172,8 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
             "CPMClassifier(n_faces=1) can adopt its polytopes() to continue learning",
             "class",
         )
+    if name == "Checkpoint":
+        raise ArchiveError("is the checkpoint of a run: start the same run with --save FILE to save its model", "class")
     if kind is None:
         known = ", ".join(sorted({*LOADABLE, *LOADABLE_LATER}))
         raise ArchiveError(f"holds {name!r}, which is not one of {known}", "class")

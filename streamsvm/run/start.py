@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -198,6 +199,9 @@ def _new_model(config: RunConfig) -> Any:
 def _loaded(path: str) -> Any:
     import streamsvm  # loads the module of the model
 
+    if os.path.isdir(path):
+        what = "is a directory, not the file of a model; a run with --checkpoint saves its model with --save FILE"
+        raise SetupError(f"--model {path}: {what}", option="--model")
     try:
         return streamsvm.load(path)
     except (OSError, ValueError) as error:

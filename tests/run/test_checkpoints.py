@@ -10,7 +10,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from streamsvm.models.archive import write_archive
+from streamsvm import load
+from streamsvm.models.archive import ArchiveError, write_archive
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import RunError, SetupError
 from tests.errors import raises
@@ -129,6 +130,13 @@ def test_another_archive_is_no_checkpoint(tmp_path, change):
     write_archive(path, {name: value for name, value in kept.items() if value is not None}, {})
     with raises(ValueError, named=next(iter(change)).replace("class", "Polytopes")):
         read_snapshot(path)
+
+
+def test_a_checkpoint_is_no_model(tmp_path):
+    with Checkpoint(tmp_path) as checkpoint:
+        checkpoint.write(snapshot())
+    with raises(ArchiveError, named="--save FILE"):
+        load(tmp_path / "checkpoint.safetensors")
 
 
 def test_a_checkpoint_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
