@@ -202,7 +202,7 @@ REFUSED = [
     (["--set", "broker-timeout=3"], [], "--set broker-timeout is only for Kafka"),
     (["--model", "m"], [], "unknown model 'm'; .*no saved model has this name"),
     (["--model", "in.csv"], [], r"--model in\.csv: in\.csv is not a whole streamsvm file"),
-    (["--model", "."], [], r"--model \.: is a directory, .* with --save FILE"),
+    (["--model", "./"], [], r"--model \./: is a directory, .* with --save FILE"),
     (["--model", "./m", "--param", "n_faces=3"], [], "has its own parameters: remove --param"),
     (["--window", "10"], [], "--window is now --set window=VALUE"),
     (["--label", "a", "--label", "b"], [], "--label is both 'a' and 'b': give it once"),
