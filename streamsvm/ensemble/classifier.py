@@ -1,4 +1,4 @@
-"""Online learner: ensemble of kernel, linear, tree and polytope members."""
+"""Online learner: ensemble of members of several kinds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Effort = Literal["low", "normal", "high"]
 
 @answered_by_parts
 class StreamSVMClassifier(Ensemble):
-    """Ensemble of kernel machines, linear models and trees for drifting streams.
+    """Ensemble of kernel machines, linear models, trees and naive Bayes.
 
     The defaults need no tuning. The ensemble learns events one at a time and predicts labels of any hashable type.
     Numbers are scaled with running statistics and strings are one-hot encoded. New features and classes may appear at
