@@ -196,7 +196,10 @@ class Transactions:
                 self._check_topics()  # the client itself would retry forever
                 checked = time.monotonic()
             if time.monotonic() - since > min(_WARN_S, self._timeout.seconds):
-                self._timeout.wait(UnreachableError(f"{self.name}: a commit got no response"), since)
+                what = (
+                    "a commit got no response; partitions may lack a leader or replicas in sync (min.insync.replicas)"
+                )
+                self._timeout.wait(UnreachableError(f"{self.name}: {what}"), since)
         try:
             if not call.done() and (refusal := self._current.refusal) is not None:
                 raise refusal

@@ -342,7 +342,7 @@ def test_a_commit_without_a_response_is_repeated_after_half_a_minute(cluster):
 def test_the_timeout_of_the_run_ends_the_wait_for_a_response(cluster, monkeypatch):
     monkeypatch.setattr(failures, "time", transactions.time)
     made = begun(cluster, timeout_s=4.0)
-    with stuck(cluster, made, 4, 8), raises(UnreachableError):
+    with stuck(cluster, made, 4, 8), raises(UnreachableError, named="min.insync.replicas"):
         made.commit()
     assert cluster.log == []
 
