@@ -17,7 +17,7 @@ from streamsvm.features.rows import BadRows
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import check_with_river, knowledge
+from tests.learners import check_with_river
 
 MODELS = [
     *(DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()),
@@ -87,18 +87,6 @@ def test_an_event_for_which_a_model_of_river_fails_does_not_wait() -> None:
     assert model.predict_one({"a": 1.0}) == "a"
 
 
-def test_training_uses_the_features_of_the_prediction() -> None:
-    """Changing the event, or sending other features with the label, has no effect."""
-    late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
-    for i in range(60):
-        x = {"a": float(i % 7), "b": "odd" if i % 2 else "even"}
-        late.predict_one(x, key=i)
-        plain.learn_one(dict(x), i % 3)
-        x["a"] = -1e9
-        late.learn_one({"a": 1e9}, i % 3, key=i)
-    assert knowledge(late.model) == knowledge(plain)
-
-
 @pytest.mark.parametrize("model", [CPMClassifier, None, "cpm", linear_model.LinearRegression()])
 def test_other_models_than_classifiers_are_refused_at_once(model: Any) -> None:
     with raises(TypeError, parameter="model"):
@@ -140,17 +128,6 @@ def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
         model.predict_one({"x": 1.0}, key=2, time=1_700_000_000_000)
     with pytest.raises(TypeError):
         model.predict_one({"x": 1.0}, key=2, time=[1.0])
-
-
-def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
-    model = DelayedClassifier(linear_model.LogisticRegression(), label_timeout=5.0, timeout_label=False)
-    for i in range(50):
-        x = {"x": 1.0 if i % 2 else -1.0}
-        model.predict_one(x, key=i, time=i)
-        if i % 2:
-            model.learn_one(i, True, time=i + 0.5)
-    assert model.predict_one({"x": 1.0}) is True
-    assert model.predict_one({"x": -1.0}) is False
 
 
 def test_an_event_with_a_datetime_may_arrive_at_a_timeout_of_others() -> None:

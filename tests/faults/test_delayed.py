@@ -64,9 +64,13 @@ class DelayedMachine(RuleBasedStateMachine):
         self.twin.take("event", key, self.moment(time), 0)
         assert answer == (self.twin.shares if proba else self.twin.answer)
 
-    @rule(key=KEYS, time=TIMES, label=st.integers(0, 2))
-    def learn(self, key: int, time: int | None, label: int) -> None:
-        self.model.learn_one(key, f"c{label}", time=time)
+    @rule(key=KEYS, time=TIMES, label=st.integers(0, 2), with_features=st.booleans())
+    def learn(self, key: int, time: int | None, label: int, with_features: bool) -> None:
+        """Other features that come with the label have no effect."""
+        if with_features:
+            self.model.learn_one({"x": 1e9}, f"c{label}", key=key, time=time)
+        else:
+            self.model.learn_one(key, f"c{label}", time=time)
         self.twin.take("label", key, self.moment(time), label)
 
     @rule(x=st.floats(-5, 5), label=st.sampled_from(["c0", "c1", "c2"]))

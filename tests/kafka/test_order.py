@@ -48,17 +48,6 @@ def test_results_do_not_depend_on_the_arrival_of_records(times, dice):
     assert places(taken) == places(by_heads(partitions))
 
 
-def test_nothing_is_handed_out_before_a_partition_that_may_still_have_older_records():
-    (first,), (second,) = records([[5], [7]])
-    order = TimeOrder([0, 1])
-    order.add(1, [second])
-    assert order.take(ended=[]) == []
-    order.add(0, [first])
-    assert places(order.take(ended=[])) == [(0, 0)]
-    assert order.take(ended=[]) == []
-    assert places(order.take(ended=[0])) == [(1, 0)]
-
-
 def test_arrival_order_does_not_wait():
     (first,), (second,) = records([[5], [7]])
     order = ArrivalOrder([0, 1])
