@@ -105,16 +105,6 @@ def test_an_impossible_wait_is_refused_at_once(wait: Any) -> None:
         DelayedClassifier(CPMClassifier(), label_timeout=wait)
 
 
-@pytest.mark.parametrize("model", [CPMClassifier, naive_bayes.GaussianNB])
-def test_probabilities_know_nothing_of_a_label_that_precedes_its_event(model: Any) -> None:
-    delayed = DelayedClassifier(model())
-    delayed.learn_one("k1", "new")
-    assert delayed.predict_proba_one({"a": 1.0}, key="k1") == {}
-    delayed.learn_one("k2", "newer")
-    assert set(delayed.predict_proba_one({"a": 1.0}, key="k2")) == {"new"}
-    assert set(delayed.predict_proba_one({"a": 1.0}, key="k3")) == {"new", "newer"}
-
-
 def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
     for start in (datetime(2026, 1, 25, 23), datetime(2026, 1, 25, 23, tzinfo=UTC), np.datetime64("2026-01-25T23:00")):
         model = DelayedClassifier(CPMClassifier(), label_timeout=10.0)
@@ -176,19 +166,6 @@ def test_an_event_that_a_river_model_cannot_predict_is_not_stored(with_sets: boo
         with pytest.raises(KeyError):
             model.predict_one({"a": 1.0}, key=key)
     assert (model.n_pending, model.counts["early"]) == (n_pending, 1)
-
-
-def test_a_copy_is_independent() -> None:
-    model = DelayedClassifier(CPMClassifier(n_faces=2))
-    for i in range(50):
-        model.predict_one({"a": float(i % 7)}, key=i)
-    other = copy.deepcopy(model)
-    for i in range(40):
-        other.learn_one(i, i % 2)
-    assert (model.n_pending, other.n_pending) == (50, 10)
-    for i in range(50):
-        model.learn_one(i, i % 2)
-    assert model.counts["answered"] == 50
 
 
 COST = {"p": {"q": 20.0}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ ops_of = st.lists(
 )
 
 
-@settings(max_examples=75)
+@settings(max_examples=150)
 @given(
     ops=ops_of,
     wait=st.sampled_from([None, 0, 3, 10]),
@@ -300,77 +301,46 @@ ops_of = st.lists(
     relearns=st.booleans(),
     chunk=st.sampled_from([1, 4, 60]),
     kind=st.sampled_from(["table", "dicts"]),
-    room=st.sampled_from([None, 8, 10]),
-    cut=st.integers(0, 60),
+    room=st.sampled_from([None, None, 8, 10]),
+    segment=st.sampled_from([1, 7]),
+    on_disk=st.booleans(),
+    cuts=st.lists(st.integers(0, 60), max_size=3),
 )
 def test_a_join_equals_its_slow_reference(
-    ops: Ops,
-    wait: int | None,
-    most: int,
-    on_timeout: str | None,
-    relearns: bool,
-    chunk: int,
-    kind: str,
-    room: int | None,
-    cut: int,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """Random delays, losses, duplicates and orders, with a restored store."""
+    ops, wait, most, on_timeout, relearns, chunk, kind, room, segment, on_disk, cuts, tmp_path_factory
+):
+    """Random delays, losses, duplicates and orders, with restored stores in memory or on disk."""
     most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
     twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
     for op in ops:
         twin.take(*op)
-    echo = Echo()
-    options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns}
-    options["most_bytes"] = most_bytes
-    join = Join(Store(**options), echo, on_timeout=on_timeout)
-    codes, joined = run(join, ops[:cut], chunk, kind)
-    again = Join(Store(**options), echo, on_timeout=on_timeout)
-    folder = tmp_path_factory.mktemp("store")
-    again.store.restore(*join.store.state(folder), folder)
-    again.n_before = join.n_before  # type: ignore[attr-defined]
-    more_codes, more_joined = run(again, ops[cut:], chunk, kind)
-    assert codes + more_codes == twin.predicted
-    assert joined + more_joined == twin.joined
+    options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns, "most_bytes": most_bytes}
+    echo, codes, joined, folder, n_before = Echo(), [], [], tmp_path_factory.mktemp("store"), 0
+    state: Any = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slots, "FIRST_SLOTS", 1)
+        if room is None:  # the reference counts the bytes of one open segment
+            patch.setattr(segments, "SEGMENT", segment)
+            options["folder"] = tmp_path_factory.mktemp("waiting") if on_disk else None
+        for start, end in pairwise([0, *sorted(cuts), len(ops)]):
+            join = Join(Store(**options), echo, on_timeout=on_timeout)
+            if state is not None:
+                join.store.restore(*state, folder)
+            join.n_before = n_before  # type: ignore[attr-defined]
+            more_codes, more_joined = run(join, ops[start:end], chunk, kind)
+            codes, joined = codes + more_codes, joined + more_joined
+            state, n_before = join.store.state(folder), join.n_before  # type: ignore[attr-defined]
+            for path in folder.iterdir():
+                if path.name not in join.store.files:
+                    path.unlink()
+    assert codes == twin.predicted
+    assert joined == twin.joined
     assert echo.log == twin.log
-    totals = again.store.counts
+    totals = join.store.counts
     assert {name: totals[name] for name in twin.n} == twin.n
     assert totals["labels"] == sum(kind == "label" for kind, *_ in ops)
     assert totals["waiting"] == sum(slot["fate"] == "waiting" for slot in twin.slots)
     assert totals["early"] == sum(slot["fate"] == "early" for slot in twin.slots)
-
-
-@pytest.mark.parametrize(("segment", "on_disk"), [(1, False), (7, False), (7, True)])
-def test_segments_that_are_closed_and_kept_on_disk(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, segment: int, on_disk: bool
-) -> None:
-    folder = tmp_path / "waiting" if on_disk else None
-    if folder is not None:
-        folder.mkdir()
-    tmp_path = tmp_path / "checkpoint"
-    monkeypatch.setattr(segments, "SEGMENT", segment)
-    monkeypatch.setattr(slots, "FIRST_SLOTS", 1)
-    rng = np.random.default_rng(0)
-    ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(450)]
-    twin = Twin(50, 20, "no", False)
-    for op in ops:
-        twin.take(*op)
-    echo, codes, joined, n_before = Echo(), [], [], 0
-    state: Any = None
-    for start in range(0, len(ops), 75):
-        join = Join(Store(wait_ms=50, most=20, folder=folder), echo, on_timeout="no")
-        if state is not None:
-            join.store.restore(*state, tmp_path)
-            join.n_before = n_before  # type: ignore[attr-defined]
-        more_codes, more_joined = run(join, ops[start : start + 75], 5)
-        codes, joined = codes + more_codes, joined + more_joined
-        state, n_before = join.store.state(tmp_path), join.n_before  # type: ignore[attr-defined]
-        for path in tmp_path.iterdir():
-            if path.name not in join.store.files:
-                path.unlink()
-    assert codes == twin.predicted
-    assert joined == twin.joined
-    assert echo.log == twin.log
 
 
 def predict_wide(join: Join, start: int) -> None:

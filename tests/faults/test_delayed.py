@@ -81,7 +81,11 @@ class DelayedMachine(RuleBasedStateMachine):
 
     @rule()
     def replace_by_a_copy(self) -> None:
-        self.model = copy.deepcopy(self.model)
+        """The earlier one goes on alone."""
+        before, self.model = self.model, copy.deepcopy(self.model)
+        for key in range(6):
+            before.predict_one({"x": 1.0, "z": 1.0}, key=key)
+            before.learn_one(key, "c2")
 
     @rule(
         key=KEYS,
