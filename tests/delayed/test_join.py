@@ -309,7 +309,7 @@ ops_of = st.lists(
 def test_a_join_equals_its_slow_reference(
     ops, wait, most, on_timeout, relearns, chunk, kind, room, segment, on_disk, cuts, tmp_path_factory
 ):
-    """Random delays, losses, duplicates and orders, with restored stores in memory or on disk."""
+    """Random delays, losses, duplicates and orders; stores are restored."""
     most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
     twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
     for op in ops:
