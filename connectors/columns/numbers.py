@@ -297,6 +297,14 @@ class NumberColumns:
             return cell
         return None if math.isnan(number) else number
 
+    def value_alone(self, cell: str) -> float | str | None:
+        """Read a cell of a column of unknown format; None if it has two meanings."""
+        own = self._roles.number_format
+        found = readings([cell], NUMBER_FORMATS if own is None else (own,))
+        if not found:
+            return cell
+        return float(found[0].plain(cell)) if len(found) == 1 else None
+
     def count_text(self, name: str, cell: str) -> None:
         """Count a rejected text; if it repeats, log once which options read it."""
         self.rejected[name] += 1

@@ -220,8 +220,8 @@ class JsonColumns(TextColumns):
     def read(self, rows: Sequence[Any]) -> Events:
         """Convert objects to events.
 
-        Removes label, key, time and ignored fields from the objects. The first events of a live stream are read before
-        they decide the formats of the others, so that formats do not depend on batch boundaries.
+        Removes label, key, time and ignored fields from the objects. The first events of a live stream are read one by
+        one before they decide the formats of the others, so that formats do not depend on batch boundaries.
         """
         parts = []
         while not (self.numbers.is_sampled or self._roles.bare):
@@ -285,6 +285,13 @@ class JsonColumns(TextColumns):
         if not kinds.isdisjoint(self._may_be_missing):
             missing = self._missing_values
             rows = [row if missing.isdisjoint(row.values()) else _with_none(row, missing) for row in rows]
+        if not self.numbers.is_sampled:
+            for row in rows:
+                row |= {
+                    name: self.numbers.value_alone(value)
+                    for name, value in row.items()
+                    if type(value) is str and name not in self._convert
+                }
         for name, texts in self.numbers.markers.items():
             for row in rows:
                 if row.get(name) in texts:

@@ -357,7 +357,7 @@ def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(cap
     values = kafka(JsonValues)
     records = [json.dumps({"a": f"{i},5", "y": i % 2}).encode() for i in range(300)]
     rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).features]
-    assert rows[0] == {"a": "0,5"}
+    assert rows[0] == {"a": 0.5}
     assert rows[200] == {"a": 200.5}
     assert "--set decimal=," in caplog.text
     resumed = kafka(JsonValues)
@@ -403,7 +403,10 @@ def test_formats_in_json_from_kafka_do_not_depend_on_batches(options):
 
 def test_texts_in_json_from_kafka_are_numbers_if_they_are_declared():
     records = [b'{"a":"0,5","y":1}', b'{"a":"2.000,5","y":0}', b'{"a":7,"y":0}', b'{"a":"x","y":0}']
-    assert kafka(JsonValues).read(records).features[0] == {"a": "0,5"}
+    assert kafka(JsonValues).read(records).features == [{"a": 0.5}, {"a": 2000.5}, {"a": 7}, {"a": "x"}]
+    assert kafka(JsonValues).read([b'{"a":"1,234","b":"v1","c":"1.5","d":"10.0.0.1"}']).features == [
+        {"a": None, "b": "v1", "c": 1.5, "d": "10.0.0.1"}
+    ]
     declared = kafka(JsonValues, types="a:number", decimal=",", thousands=".").read(records)
     assert declared.features[:3] == [{"a": 0.5}, {"a": 2000.5}, {"a": 7}]
     assert "'x'" in declared.bad[3]
