@@ -4,10 +4,10 @@ The score of class c for scaled values x is
 
     log(n_c + 1/2) + sum_j max(log N(x_j; m_cj, v_cj), LEAST_TERM),
 
-with n_c the decayed number of events of the class, and m_cj and v_cj the mean and variance of column j over them. Means
-and variances start at those of all scaled values, 0 and 1, with the weight of one event. The member has few parameters
-and forgets fast, so it leads the other members after few labels, and if columns are independent given the class also
-soon after a change. Missing values count as 0, the mean.
+with n_c the decayed sum of the weights of events of the class, and m_cj and v_cj the mean and variance of column j over
+them. Means and variances start at those of all scaled values, 0 and 1, with the weight of one event. The member has few
+parameters and forgets fast, so it leads the other members after few labels, and if columns are independent given the
+class also soon after a change. Missing values count as 0, the mean.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ NAIVE_BAYES = Schema(
             bounds=(0.0, MOST_COLUMNS),
         ),
         "counts": Array(
-            ("few",), "decayed number of events by class", saved=True, bounds=(0.0, 1.01 / (1.0 - LATE_DECAY))
+            ("few",),
+            "decayed sum of the weights of events by class",
+            saved=True,
+            bounds=(0.0, 1.01 / (1.0 - LATE_DECAY)),
         ),
         "means": Array(("few", "columns"), "means by class and column", saved=True, bounds=(-CLIP, CLIP)),
         "variances": Array(
@@ -97,8 +100,11 @@ def predict(state):
 
 
 @inlined
-def learn(state, label, decay):
-    """Add the loaded row to the counts, means and variances of its class."""
+def learn(state, label, weight, decay):
+    """Add the loaded row to the counts, means and variances of its class.
+
+    A weight of w has about the effect of w rows. However large it is, the counts stay within their bounds.
+    """
     state.n_classes = max(state.n_classes, label + 1)
     if state.n_classes > FEW:
         return
@@ -106,10 +112,12 @@ def learn(state, label, decay):
     for j in range(state.n_columns, row.size):  # the room for columns must not matter
         if row[j] != 0.0:
             state.n_columns = j + 1
+    kept = decay / (decay + (1.0 - decay) * weight)  # the decay if the weight is 1
+    added = (1.0 - kept) / (1.0 - decay)
     for c in range(state.n_classes):
-        counts[c] = decay * counts[c] if counts[c] > LEAST_COUNT else 0.0
-    counts[label] += 1.0
-    rate, c = 1.0 / (counts[label] + 1.0), uint(label)
+        counts[c] = kept * counts[c] if counts[c] > LEAST_COUNT else 0.0
+    counts[label] += added
+    rate, c = added / (counts[label] + 1.0), uint(label)
     for j in range(state.n_columns):
         t = row[uint(j)] - means[c, uint(j)]
         means[c, uint(j)] += rate * t
@@ -131,7 +139,7 @@ def run_member(address, block_address, i, cached):
                 name_first_class(state)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
-            learn(state, row.label, LATE_DECAY if row.late > 0 else DECAY)
+            learn(state, row.label, row.weight, LATE_DECAY if row.late > 0 else DECAY)
 
 
 ENTRY_POINTS = {"run_member": EntryPoint(run_member, (INTEGER,) * 4)}

@@ -67,6 +67,24 @@ def test_accuracy_rises_if_independent_columns_change():
     assert with_it > without + 0.02
 
 
+def test_weights_scale_what_is_learned():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.integers(2, size=400)
+    states = []
+    for w in (np.ones(400), np.where(np.arange(400) < 300, 1.0, 1e-12), np.where(np.arange(400) < 300, 1.0, 1e100)):
+        model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
+        model.learn_many(X[:300], y[:300], w=w[:300])
+        model.learn_many(X[300:], y[300:], w=w[300:])
+        states.append({name: arrays_of(model)[f"1.{name}"] for name in ("counts", "means", "variances")})
+        if w[-1] < 1.0:
+            short = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
+            short.learn_many(X[:300], y[:300])
+            for name, values in states[-1].items():
+                np.testing.assert_allclose(values, arrays_of(short)[f"1.{name}"], atol=1e-9)
+    assert states[2]["counts"][y[-1]] == pytest.approx(1.0 / (1.0 - DECAY))
+    assert all(np.isfinite(values).all() for values in states[2].values())
+
+
 def test_counts_of_classes_that_ended_are_0_which_processors_add_fast():
     model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
     model.learn_many(np.random.default_rng(0).normal(size=(4_000, 2)), [2, *np.arange(3_999) % 2])
