@@ -87,10 +87,11 @@ class FileSink(ReplacingSink):
 
     def _check_left(self, n: int, size: int, unit: str) -> None:
         """Raise an error if fewer than n bytes or parts exist."""
+        way = "restore it, or start over with --reset"
         if n and self._made:
-            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before", "missing")
+            raise ConnectorError(f"{self.name}: is missing, but {n} {unit} were written before; {way}", "missing")
         if n > size:
-            what = f"has {size} {unit}, but {n} were written before: it was changed"
+            what = f"has {size} {unit}, but {n} were written before: it was changed; {way}"
             raise ConnectorError(f"{self.name}: {what}", "changed")
 
 
@@ -146,7 +147,16 @@ class TextSink(FileSink):
         self._replace()
         _write_all(self._file, self._frames.end(), self.name)
         self._sync()
+        self._check_kept()
         self._durable = self._size()
+
+    def _check_kept(self) -> None:
+        """Raise an error if another program has removed or truncated the file."""
+        about = os.fstat(self._file.fileno())
+        if not about.st_nlink or about.st_size < self._durable:
+            what = "was truncated" if about.st_nlink else "was removed"
+            way = "start the run over, with --reset if it has a checkpoint"
+            raise ConnectorError(f"{self.name}: {what} by another program, so that results are lost; {way}", "changed")
 
     @property
     def position(self) -> Position:

@@ -105,6 +105,22 @@ def test_a_missing_output_is_reported_as_missing(tmp_path, kind):
         sink.rewind({"bytes": 9, "parts": 9, "columns": ["n"]})
 
 
+@pytest.mark.parametrize(
+    ("lose", "what"), [(Path.unlink, "removed"), (lambda path: path.write_bytes(b""), "truncated")]
+)
+def test_a_file_that_another_program_removes_or_truncates_is_reported(tmp_path, lose, what):
+    path = tmp_path / "out.csv"
+    sink = open_sink(str(path))
+    sink.write({"n": [1, 2, 3]})
+    sink.flush()
+    lose(path)
+    sink.write({"n": [4]})
+    with raises(ConnectorError, reason="changed", named=what):
+        sink.flush()
+    with raises(ConnectorError, reason="changed"):
+        sink.close()
+
+
 def test_pipes_and_devices_are_written_as_they_are():
     sink = open_sink("/dev/null?format=csv")
     assert not sink.can_rewind
