@@ -95,6 +95,7 @@ def test_a_saved_learner_continues_bit_for_bit(make, tmp_path):
     X, y = blobs(200, 4)
     X[np.random.default_rng(3).random(X.shape) < 0.2] = NAN
     events = [x | {"color": "pqr"[i % 3]} for i, x in enumerate(dicts(X))]
+    y = [*y[:130], *(None if i % 9 == 0 else "late" if i % 7 == 0 else y[i] for i in range(130, 200))]
     model = make()
     model.learn_many(events[:130], y[:130])
     model.save(tmp_path / "model")
