@@ -170,6 +170,19 @@ def readings(cells: Sequence[str], tried: Sequence[NumberFormat]) -> list[Number
     return formats[:1] if is_plain else formats
 
 
+def readings_of_rare(cells: Sequence[str]) -> list[NumberFormat]:
+    """Return the format that reads plain numbers and rare cells like ``(12.5)``.
+
+    Returns no format if there is none or more than one. Rejecting such cells would lose all negative or large numbers.
+    """
+    rare = [cell for cell in cells if not is_number(cell)]
+    if not any(each.reads(cell) for cell in rare for each in NUMBER_FORMATS):
+        return []
+    found = readings(cells, NUMBER_FORMATS)
+    number_format = with_unit(found[0], cells) if len(found) == 1 else None
+    return found if number_format and any(map(number_format.reads, rare)) else []
+
+
 def nearly_all(n: int, cells: Sequence[str]) -> bool:
     """Return whether n of the cells are at least nine in ten."""
     return 10 * n >= 9 * len(cells)

@@ -23,6 +23,7 @@ from connectors.columns.number_formats import (
     NumberFormat,
     look_alike,
     readings,
+    readings_of_rare,
     repeated_texts,
     text_among_numbers,
     unit_of,
@@ -137,7 +138,8 @@ class NumberColumns:
         else:
             is_tried = not are_plain or (self._are_typed and not is_declared)
             are_plain = not is_tried
-        found = readings(numbers, tried if is_tried else ())
+        is_rare = are_plain and own is None
+        found = readings_of_rare(numbers) if is_rare else readings(numbers, tried if is_tried else ())
         if len(found) > 1 and decimal is None:
             return _UNCLEAR
         number_format = self._choose(source, name, numbers, found, decimal)
@@ -162,7 +164,8 @@ class NumberColumns:
             return None
         as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
         found = [each for each in found if each.decimal == decimal] or found
-        example = repr(next(cell for cell in cells if found[0].reads(cell)))
+        texts = [cell for cell in cells if found[0].reads(cell)]
+        example = repr(next((cell for cell in texts if not is_number(cell)), texts[0]))
         if len(found) > 1:
             options = " or ".join(each.options("{name}") for each in found)
             self._report(source, name, "numbers such as {example} have two meanings", example, f"say {options}")

@@ -64,6 +64,18 @@ def test_a_column_in_one_other_format_is_read_as_numbers_and_reported_once(tmp_p
     assert named in said
 
 
+@pytest.mark.parametrize(
+    ("rare", "value"),
+    [("(2.5)", -2.5), ("2.5-", -2.5), ("1,234.5", 1234.5), ("$7", 7.0), ("5 %", None), ("1,234", None)],
+)
+def test_rare_cells_in_one_other_format_are_read_among_plain_numbers(tmp_path, caplog, rare, value):
+    cells = ["1.25" if rare != "1,234" else "7"] * 95 + [rare] * 5
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[95:] == ([] if value is None else [value] * 5)
+    assert len(rejected) == (5 if value is None else 0)
+    assert repr(rare) in caplog.text
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     url = table(tmp_path / f"a.{suffix}", a=["1.234", "52.500", "0.100"] * 8, y=["u", "d"] * 12)
