@@ -96,9 +96,10 @@ class StreamSVMClassifier(Ensemble):
     text. With at most 64 columns, its first head is an extended Kalman filter, which needs few events. With at most 16
     classes, the member also treats columns with 3 to about 500 different integers as categories. Boosted trees are
     fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use the first 128
-    columns and at most 64 classes. `effort="low"` uses no boosted trees. Naive Bayes with normal densities of about the
-    last 50 events leads after few labels and soon after changes, for the same columns and classes. Polytopes (see
-    `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and step size.
+    columns and at most 64 classes. A second head of this member votes by the three nearest neighbours among the last
+    256 of these events. `effort="low"` uses neither. Naive Bayes with normal densities of about the last 50 events
+    leads after few labels and soon after changes, for the same columns and classes. Polytopes (see `CPMClassifier`) are
+    optional. Each member has one or more heads, which differ in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log

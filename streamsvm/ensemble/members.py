@@ -143,7 +143,7 @@ class _LinearMember(Member):
 
 class _TreeMember(Member):
     entries = (trees.ENTRY_POINTS["run_member"],)
-    head_names, inverse_temperature = ("trees",), (1.0,)
+    head_names, inverse_temperature = ("trees", "neighbours"), (1.0, 1.0)
     most_events = trees.STORED
 
     def n_columns(self, n: int) -> int:

@@ -1,5 +1,7 @@
 """Member of boosted trees, which are replaced one by one as the stream runs.
 
+Its second head searches the nearest neighbours among the stored events (`neighbours`).
+
 The member stores the latest events. At intervals it fits a new tree to the gradient of the log loss of these events,
 given all other trees. The new tree replaces the oldest one. The sum of the trees is therefore always fitted to the
 latest events, and each step fits only one tree.
@@ -19,11 +21,14 @@ directions: L. Iosipoi and A. Vakhrushev, "SketchBoost", NeurIPS 2022. Replacing
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamsvm.core.entry_points import EntryPoint
-from streamsvm.core.jit import INTEGER, inlined, kernel, state_at, uint
+from streamsvm.core.jit import INTEGER, LANES, inlined, kernel, state_at, uint
 from streamsvm.core.losses import FEW, fast_softmax_terms
 from streamsvm.core.schema import Array, Number, Schema, Substate, f32, i32, i64, u64
 from streamsvm.core.state import State
+from streamsvm.ensemble.neighbours import AGEING, MEASURED, score_by_neighbours
 from streamsvm.features.scaler import MOST_EVENTS, SCALER, current_row
 from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 
@@ -55,7 +60,10 @@ TREES_STATE = Schema(
         "columns": Array(("trees", DEPTH), "column of each split", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
         "thresholds": Array(("trees", DEPTH), "threshold of each split", f32, saved=True, bounds=_NUMBER),
         "leaves": Array((f"trees*{LEAVES}", "few"), "values of the leaves", f32, saved=True, bounds=_OUTPUT),
-        "scores": Array(("classes",), "scores of the current event"),
+        "scores": Array(("heads*classes",), "scores of the current event by the trees and by its neighbours"),
+        "ages": Array((MEASURED,), "minus what their ages add to squared distances from the latest events", f32),
+        "closeness": Array((MEASURED,), "minus the squared distances with ages", f32),
+        "tops": Array((LANES,), "the largest of them by lane", f32),
         "row": Array(("columns",), "values of the current event", f32),
         "leaf_by_event": Array(("stored",), "leaves of the stored events in a tree", i32),
         "sample": Array(("sample",), "sampled events", i64),
@@ -78,9 +86,17 @@ trees_at, block_at = state_at(TREES_STATE), state_at(MINIBATCH)
 
 def new_trees(n_columns: int, n_classes: int, room: int, rows: State) -> State:
     """Create a state with room for a number of events."""
-    sizes = {"stored": min(room, STORED), "sample": min(room, SAMPLE), "trees": min(room // EVERY_EARLY, TREES)}
-    sizes |= {"columns": n_columns, "classes": n_classes, "few": min(n_classes, FEW)}
-    return State(TREES_STATE, sizes, parts={"rows": rows})
+    sizes = {"stored": -(-min(room, STORED) // LANES) * LANES, "sample": min(room, SAMPLE)}
+    sizes |= {
+        "trees": min(room // EVERY_EARLY, TREES),
+        "columns": n_columns,
+        "heads": 2,
+        "classes": n_classes,
+        "few": min(n_classes, FEW),
+    }
+    state = State(TREES_STATE, sizes, parts={"rows": rows})
+    state.ages[:] = AGEING * np.arange(-MEASURED, 0)
+    return state
 
 
 @kernel
@@ -313,8 +329,10 @@ def run_member(address, block_address, i, cached):
                 load_row(state.row, rows, m)
                 state.n_columns = max(state.n_columns, current_row(rows)[0][m - 1])
                 predict(state)
+                score_by_neighbours(state, state.scores.size // 2)
             else:
                 name_first_class(state)
+                state.scores[state.scores.size // 2] = MOST_OUTPUT
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:
             learn(state, row.label)
