@@ -26,14 +26,16 @@ def shown(name: Any, most: int = _MOST) -> str:
 
 
 def feature(name: Any) -> Any:
-    """Return the display name of a column; for a string value, name and string.
+    """Return the display name of a column; for a string or missing values, with these.
 
     Examples
     --------
-    >>> feature(("device", "web")), feature("temperature"), feature(3)
-    ('device = web', 'temperature', 3)
+    >>> feature(("device", "web")), feature(("speed", None)), feature("temperature"), feature(3)
+    ('device = web', 'speed is missing', 'temperature', 3)
     """
-    return f"{name[0]} = {name[1]}" if isinstance(name, tuple) and len(name) == 2 else name
+    if not (isinstance(name, tuple) and len(name) == 2):
+        return name
+    return f"{name[0]} is missing" if name[1] is None else f"{name[0]} = {name[1]}"
 
 
 def listed(names: Iterable[Any], most: int = 8, form: Callable[[str], str] = str) -> str:

@@ -145,7 +145,10 @@ class SingleRow:
         fast = self._model.fast_path
         if fast is not self._fast:
             self._bind(fast)
-        return n_row == fast[0] and bool(self._learn_row(self.address, held, n_row, n_key, code))
+        is_learned = n_row == fast[0] and bool(self._learn_row(self.address, held, n_row, n_key, code))
+        if is_learned and self._opening[()]:
+            self._model.add_gaps()
+        return is_learned
 
     def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a row of named features with the memory of its prediction; see `learn`."""
@@ -162,7 +165,10 @@ class SingleRow:
     def _run_listed(self, n_values: int, label: int) -> bool:
         """Predict the loaded row of listed columns, or learn it if it has a label."""
         self._end[1], self._label_of_listed[0], self._listed.predicts = n_values, label, label < 0
-        return bool(self._run_rows(self._owner, self._listed) == 1)
+        is_done = bool(self._run_rows(self._owner, self._listed) == 1)
+        if self._opening[()]:
+            self._model.add_gaps()
+        return is_done
 
     def _follow(self) -> None:
         """Use the memory of the learner, which may have changed."""
@@ -194,6 +200,7 @@ class SingleRow:
         # Elements of memory views are read and written faster than those of arrays.
         self._end, self._label_of_listed = self._listed.indptr.data, self._listed.labels.data
         self.code, self.score = self._packed.codes.data, scores.data
+        self._opening = rows.number("opening").data
         self.found, self.memory = (array.view(np.uint8).data for array in (found, found[k:]))
         self._owner, self._parts = model.buffer if is_ensemble else rows, (rows, self._packed, covering)
         addresses = [part.address for part in self._parts]  # these must stay where they are

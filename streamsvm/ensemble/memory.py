@@ -206,12 +206,12 @@ class Ensemble(base.OnlineClassifier):
     def _learn_packed(self, code: int) -> tuple[int, NDArray[np.float64]] | None:
         # Learning computes the vote first. This is not a prediction that label autocorrelation notes.
         proba = self._proba[: self._n_classes_view[()]]
-        if self._event(self._rows.address, b"", code, 1.0) != 0:
+        if not self._learn_current(code, 1.0):
             return None
         return int(proba.argmax()) if len(proba) else -1, proba
 
-    def _run_batch(self, batch: State) -> None:
-        kernels.ENTRY_POINTS["run_rows"](self._state, batch)
+    def _run_batch(self, batch: State) -> int:
+        return int(kernels.ENTRY_POINTS["run_rows"](self._state, batch))
 
     def _relevances(self) -> Floats | None:
         n = min(len(self._space), KERNEL_COLUMNS)

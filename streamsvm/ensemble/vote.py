@@ -142,6 +142,7 @@ def add_row(state, block, batch, i, k, at):
     row.seen, row.weight = state.rows.seen, batch.weights[i]
     row.label = batch.labels[i] if row.weight > 0.0 else -1
     if row.label >= 0:
+        state.rows.label = row.label
         observe_event(state, values, columns)
     row.late = track_lateness(row, batch.memories[late]) if late >= 0 else 0
     return 0
@@ -177,6 +178,8 @@ def scale_rows(address, block_address, request_address):
             break
         block.n_rows += 1
         at += n_pairs
+        if state.rows.opening > 0:
+            break
 
 
 @inlined
@@ -311,11 +314,12 @@ def run_rows(state, batch):
     Returns
     -------
     int
-        The number of processed rows, less than all if the next row cannot be used.
+        The number of processed rows, less than all if the next row cannot be used, or needs a column of missing values.
     """
     block, n_rows = state.block, batch.indptr.size - 1
     addresses = address_of(state), address_of(block), address_of(batch)
-    state.cached = block.first = state.rows.calls_back = 0
+    state.cached = state.rows.calls_back = 0
+    block.first = batch.first
     while block.first < n_rows:
         call_pointer(state.scale, addresses)
         if block.n_rows < 0:
@@ -324,6 +328,8 @@ def run_rows(state, batch):
             call_member(block, i, False)
         call_pointer(state.vote, addresses)
         block.first += block.n_rows
+        if state.rows.opening > 0:
+            return block.first
     return n_rows
 
 

@@ -55,9 +55,11 @@ class KnownFeatures:
     Attributes
     ----------
     names
-        Name of each column; a `(name, string)` pair if `is_indicator` is true.
+        Name of each column; a `(name, string)` pair if `is_indicator` is true, or `(name, None)` for missing values.
     is_indicator
-        Whether a column is the indicator of a string.
+        Whether a column is the indicator of a string, or of missing values.
+    gaps
+        Columns that indicate missing values, in ascending order. Encoded rows have no entries in them.
     numbers
         Column of each numeric feature.
     strings
@@ -79,6 +81,7 @@ class KnownFeatures:
         self.max_features = max_features
         self.names: list[Any] = []
         self.is_indicator: list[bool] = []
+        self.gaps: list[int] = []
         self.numbers: dict[Hashable, int] = {}
         self.strings: dict[Hashable, dict[str, int]] = {}
         self.n_refused = 0
@@ -106,7 +109,7 @@ class KnownFeatures:
     def copy(self) -> Self:
         """Return a copy that shares only the record of issued warnings."""
         twin = copy(self)
-        twin.names, twin.is_indicator = self.names.copy(), self.is_indicator.copy()
+        twin.names, twin.is_indicator, twin.gaps = self.names.copy(), self.is_indicator.copy(), self.gaps.copy()
         twin.numbers = self.numbers.copy()
         twin.strings = {name: strings.copy() for name, strings in self.strings.items()}
         twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
@@ -115,17 +118,23 @@ class KnownFeatures:
         twin.mismatches = self.mismatches.copy(twin, twin.texts)
         return twin
 
+    @property
+    def n_given(self) -> int:
+        """Number of columns that events have values in, at most `max_features`."""
+        return len(self.names) - len(self.gaps)
+
     def set_fast_path(self) -> None:
         """Set up the fast path for the current columns; a new column disables it."""
-        n = len(self.names)
-        self.plain_length = n if n > 0 and not self.strings else -1
-        self.getter = getter_of(tuple(self.names))
+        n = self.n_given
+        is_plain = n > 0 and not self.strings and (not self.gaps or self.gaps[0] == n)
+        self.plain_length = n if is_plain else -1
+        self.getter = getter_of(tuple(self.names[:n]))
         values = struct.Struct(f"{n}d")
         self.packer, self.filler = values.pack, values.pack_into
 
     def find_fast_path(self, x: Mapping[Any, Any]) -> None:
         """Set up the fast path if an event has as many features as there are columns."""
-        if len(x) == len(self.names) != self.plain_length and not self.strings:
+        if len(x) == self.n_given != self.plain_length and not self.strings:
             self.set_fast_path()
 
     def add(self, name: Hashable, string: str | None) -> int:
@@ -145,7 +154,7 @@ class KnownFeatures:
         """
         check_name(name)
         column = len(self.names)
-        if column >= self.max_features:
+        if self.n_given >= self.max_features:
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
@@ -178,7 +187,7 @@ class KnownFeatures:
         """
         for name in names:
             check_name(name)
-        before, room = len(self), max(self.max_features - len(self), 0)
+        before, room = len(self), max(self.max_features - self.n_given, 0)
         new = names[:room]
         if new:
             self.plain_length = -1
@@ -191,6 +200,27 @@ class KnownFeatures:
             self.add(names[room], None)  # this warns
             self.n_refused += int(counts[room:].sum())
         self.texts.warn_of_mixed(names)
+
+    def add_gap(self, name: Hashable, at: int) -> None:
+        """Add a column that indicates missing values of a numeric feature.
+
+        Parameters
+        ----------
+        name
+            Feature name.
+        at
+            The new column. Later columns, which have not been learned, make room for it.
+        """
+        moved = {column: column + 1 for column in range(at, len(self))}
+        for columns in (self.numbers, *self.strings.values()):
+            columns.update({each: moved[column] for each, column in columns.items() if column in moved})
+        for found in self.texts.watched.values():
+            found.again = {moved.get(column, column) for column in found.again}
+        self.names.insert(at, (name, None))
+        self.is_indicator.insert(at, True)
+        self.gaps.append(at)
+        self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0
+        self.set_fast_path()
 
     def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
         """Return the columns of the numeric features of an event, -1 for unknown names.
@@ -224,7 +254,10 @@ class KnownFeatures:
 
     def is_dead(self, column: int) -> bool:
         """Return whether a column belongs to a string of a name that is left out."""
-        return bool(self.left_out) and self.is_indicator[column] and self.names[column][0] in self.left_out
+        if not (self.left_out and self.is_indicator[column]):
+            return False
+        name, string = self.names[column]
+        return name in self.left_out and string is not None
 
     def restore(
         self,
@@ -242,7 +275,10 @@ class KnownFeatures:
             Attributes of the other space and its `texts`.
         """
         for name, indicator in zip(names, is_indicator, strict=True):
-            self.add(*(name if indicator else (name, None)))
+            if indicator and name[1] is None:
+                self.add_gap(name[0], len(self))
+            else:
+                self.add(*(name if indicator else (name, None)))
         self.noticed = list(noticed)
         self.texts.restore(left_out or {}, quoted)
         self.texts.restore_watched({})

@@ -29,6 +29,10 @@ ALL_SAMPLED = 64.0
 # Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
+# Missing values get an indicator if runs of them begin more often in one half of the classes than in the other, by the
+# square root of this many standard deviations. Only the first value of a run counts: an outage of a sensor covers many
+# similar labels if labels are autocorrelated. The limit is high because the test is repeated at each run.
+GAP_EVIDENCE = 25.0
 
 
 @inlined
@@ -54,6 +58,10 @@ def observe_current_row(rows, values, columns):
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
+    if rows.label >= 0:
+        rows.classed += 1.0
+        rows.odd += float(rows.label & 1)
+        rows.upper += float(rows.label >> 1 & 1)
     if not is_whole(columns) or rows.scaling == RANK:
         observe_pairs(rows, values, columns)
         return
@@ -155,7 +163,35 @@ def keep_near(rows, values):
 @inlined
 def count_missing(rows, j):
     """Count a missing value of column j, unless it precedes the first value."""
-    rows.missing[uint(j)] += 1.0 if rows.present[uint(j)] > 0.0 else 0.0
+    if rows.present[uint(j)] > 0.0:
+        rows.missing[uint(j)] += 1.0
+        begins = rows.last_missing[uint(j)] != rows.seen - 1.0
+        rows.last_missing[uint(j)] = rows.seen
+        if begins and rows.label >= 0 and rows.gap[uint(j)] <= 0.0:
+            rows.gaps[uint(j)] += 1.0
+            rows.gaps_odd[uint(j)] += float(rows.label & 1)
+            rows.gaps_upper[uint(j)] += float(rows.label >> 1 & 1)
+            test_gaps(rows, j)
+
+
+@kernel
+def test_gaps(rows, j):
+    """Ask for an indicator of the missing values of column j if these are informative."""
+    n, gaps = min(rows.seen - rows.born[j], rows.classed), rows.gaps[j]
+    odd, upper = rows.odd / rows.classed, rows.upper / rows.classed
+    if is_uneven(gaps, n, rows.gaps_odd[j], odd) or is_uneven(gaps, n, rows.gaps_upper[j], upper):
+        rows.gap[j], rows.opening = -1.0, 1
+
+
+@inlined
+def is_uneven(gaps, n, found, share):
+    """Return whether `found` gaps are too many or too few for some classes.
+
+    These classes have this share of n events.
+    """
+    variance = gaps * max(1.0 - gaps / n, 0.0) * share * (1.0 - share)
+    distance = found - gaps * share
+    return distance * distance > GAP_EVIDENCE * max(variance, 1.0)
 
 
 @kernel

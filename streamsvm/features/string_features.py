@@ -147,7 +147,7 @@ class StringFeatures:
             self.closed.discard(name)
             if self.left_out.pop(name, None) is not None:
                 own = (j for j in range(len(columns)) if columns.is_indicator[j] and columns.names[j][0] == name)
-                columns.strings[name] = {columns.names[j][1]: j for j in own}
+                columns.strings[name] = {columns.names[j][1]: j for j in own if j not in columns.gaps}
 
     def learn(self, x: Mapping[Any, Any]) -> None:
         """Update the watched names with the strings of a learned event."""
@@ -215,7 +215,7 @@ class StringFeatures:
     def _is_free_text(self, name: Hashable) -> bool:
         columns = self._columns
         own = (columns.names[j] for j in range(len(columns)) if columns.is_indicator[j])
-        n_spaces: list[int] = [string.count(" ") for feature, string in own if feature == name]
+        n_spaces: list[int] = [string.count(" ") for feature, string in own if feature == name and string]
         return 2 * sum(n >= 2 for n in n_spaces) > len(n_spaces)
 
     def _twins(self, name: Hashable) -> list[Notice]:

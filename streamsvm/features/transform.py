@@ -41,7 +41,7 @@ def load_row(rows, values, columns):
 def load_whole(rows, values):
     """Implement `load_row` for a row with an entry in each of the first n columns.
 
-    Missing values become 0.
+    Missing values become 0, and 1 in their indicators.
     """
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     n, rows.in_order = values.size, 1
@@ -54,21 +54,47 @@ def load_whole(rows, values):
         z = z if z < limit else limit
         z = z if z > -limit else -limit
         out[uint(j + 1)] = z if x == x else 0.0
+    m = n + 1
     if unusual:
+        n_gaps = 0
         for j in range(n):
             x = values[uint(j)]
             if abs(x) > LARGEST:
                 return -1 - j
+            n_gaps += (x != x) & (rows.gap[uint(j)] > 0.0)
             if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
+        if n_gaps > 0:
+            rows.in_order = 0
+            for j in range(m):
+                rows.own_rows[uint(j)] = j
+            for j in range(n):
+                if values[uint(j)] != values[uint(j)]:
+                    m = add_indicator(rows, rows, j, m)
     rows.n_far = unusual
-    rows.n_pairs = n + 1
-    return n + 1
+    rows.n_pairs = m
+    return m
+
+
+@inlined
+def add_indicator(rows, stats, j, m):
+    """Insert the indicator of a missing value of column j, if there is one, into m pairs.
+
+    Returns the number of pairs.
+    """
+    out_rows, out, row, at = rows.own_rows, rows.scaled, int(stats.gap[uint(j)]), m
+    if row <= 0:
+        return m
+    while out_rows[uint(at - 1)] > row:
+        out_rows[uint(at)], out[uint(at)] = out_rows[uint(at - 1)], out[uint(at - 1)]
+        at -= 1
+    out_rows[uint(at)], out[uint(at)] = row, 1.0
+    return m + 1
 
 
 @kernel
 def load_pairs(rows, stats, values, columns):
-    """Implement `load_row` for any row, without its missing values.
+    """Implement `load_row` for any row, with indicators in place of its missing values.
 
     Parameters
     ----------
@@ -83,11 +109,12 @@ def load_pairs(rows, stats, values, columns):
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
-    m = 1
+    m, n_gaps = 1, 0
     for i in range(values.size):
         x = values[uint(i)]
         if not abs(x) <= LARGEST:
             if math.isnan(x):
+                n_gaps += stats.gap[uint(columns[uint(i)])] > 0.0
                 continue
             return -1 - i
         j = columns[uint(i)]
@@ -102,6 +129,10 @@ def load_pairs(rows, stats, values, columns):
         out_rows[uint(m)] = j + 1
         out[uint(m)] = z
         m += 1
+    if n_gaps > 0:
+        for i in range(values.size):
+            if math.isnan(values[uint(i)]):
+                m = add_indicator(rows, stats, columns[uint(i)], m)
     rows.n_pairs = m
     return m
 

@@ -53,9 +53,9 @@ class Scaler:
     Parameters
     ----------
     names
-        Name of each column, or a (name, string) pair if `is_indicator` is true.
+        Name of each column. If `is_indicator` is true, a (name, string) pair, or (name, None) for missing values.
     is_indicator
-        Whether a column is 1 for rows with its string, shape (d,).
+        Whether a column is 1 for rows with its string, or without a value under its name, shape (d,).
     shift, scale
         Shape (d,).
     count
@@ -97,8 +97,17 @@ class Scaler:
         same = bool((self.shift == 0.0).all() and (self.scale == 1.0).all())
         return same and self.windows is None and math.isinf(self.limit)
 
+    @property
+    def gaps(self) -> dict[int, int]:
+        """Columns that indicate missing values, with the columns of these values."""
+        columns = {name: j for j, name in enumerate(self.names) if not self.is_indicator[j]}
+        own = [j for j in np.flatnonzero(self.is_indicator).tolist() if self.names[j][1] is None]
+        return {j: columns[self.names[j][0]] for j in own}
+
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scale raw rows, shape (n, d), NaN where missing."""
+        """Scale raw rows, NaN where missing, without columns that indicate missing values."""
+        for j, column in self.gaps.items():
+            X = np.insert(X, j, np.where(np.isnan(X[:, column]), 1.0, math.nan), axis=1)
         scaled = cut((X - self.shift) * self.scale, self.limit)
         for j, window in enumerate(self.windows or []):
             if len(window):

@@ -22,6 +22,7 @@ BATCH = Schema(
         "notes": Number("whether label autocorrelation notes the predictions, as with `predict_one`", i64),
         "unordered": Number("whether rows are only predicted, and their order has no meaning", i64),
         "predicts": Number("whether to write codes, scores and probabilities", i64),
+        "first": Number("first row to process", i64),
         "cached": Number("whether the first row is already scaled and scored by the members", i64),
         "values": Array(("entries",), "values of all rows; row i is values[indptr[i]:indptr[i + 1]]", external=True),
         "columns": Array(("entries",), "column of each value", i64, external=True),

@@ -93,7 +93,8 @@ def event(address, packed, label, weight):
     Returns
     -------
     int
-        For a prediction the best class, or -1 without classes. After learning 0. A number below -1 means that nothing
+        For a prediction the best class, or -1 without classes. After learning 0, or 1 if a column of missing values is
+        due (`opening`). A number below -1 means that nothing
         has changed: -2 - i if value i cannot be used, and -2 if `unpack` copied no values. Probabilities are in
         `proba`, after learning only if there is a callback.
     """
@@ -107,7 +108,7 @@ def event(address, packed, label, weight):
     shared = n >= 0
     columns = element_address(rows.all_rows if shared else rows.row_columns, 0)
     call_pointer(rows.drive, (address, element_address(rows.row, 0), columns, n if shared else -1 - n, int(shared)))
-    return rows.best if label < 0 or rows.best < -1 else 0
+    return rows.best if label < 0 or rows.best < -1 else rows.opening
 
 
 @jit_holding_gil
@@ -121,11 +122,11 @@ def event_proba(address, packed):
 def run_rows(rows, batch):
     """Predict and learn rows in order, up to the first that cannot be used.
 
-    Returns the number of rows.
+    It stops after a row that asks for a column of missing values. Returns the number of processed rows.
     """
     values, columns, indptr, shared = batch.values, batch.columns, batch.indptr, batch.shared > 0
     rows.needs_proba, rows.calls_back = int(batch.scores.size > 0), 0
-    for i in range(indptr.size - 1):
+    for i in range(batch.first, indptr.size - 1):
         start, end = indptr[i], indptr[i + 1]
         rows.at, rows.weight = i, batch.weights[i]
         rows.label = batch.labels[i] if is_learned(batch, i) else -1
@@ -137,6 +138,8 @@ def run_rows(rows, batch):
             batch.codes[i] = rows.best
             if rows.best >= 0:
                 write_proba(batch, i, rows.best, rows.proba, rows.n_shares)
+        if rows.opening > 0:
+            return i + 1
     return indptr.size - 1
 
 

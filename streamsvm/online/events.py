@@ -79,7 +79,9 @@ class EventLearner(LearnerMemory):
             except NOT_PLAIN:  # or a new label
                 pass
             else:
-                if self._event(rows.address, packed, code, 1.0) == 0:
+                if (done := self._event(rows.address, packed, code, 1.0)) >= 0:
+                    if done:
+                        self.add_gaps()
                     first = self._first
                     if first is not None and not first.add_packed(packed):
                         self._inspect_event(np.arange(plain_length), np.frombuffer(packed))
@@ -96,7 +98,7 @@ class EventLearner(LearnerMemory):
         self._make_room(1)
         self.labels.check(y, self.max_classes)
         is_plain, code = self._pack(x), self.labels.codes.get(y, -1)
-        if is_plain and w > 0.0 and code >= 0 and self._event(self._rows.address, b"", code, w) == 0:
+        if is_plain and w > 0.0 and code >= 0 and self._learn_current(code, w):
             if self._first is not None:
                 self._inspect_event(np.arange(len(x)), self._row[: len(x)].copy())
             return
@@ -109,7 +111,14 @@ class EventLearner(LearnerMemory):
             self.labels.check_count(n_classes, [y], self.n_events_learned)
             self._grow()
             self._rows.listed = 1 + self._write_listed(*entries)
-            self._event(self._rows.address, b"", code, w)
+            self._learn_current(code, w)
+
+    def _learn_current(self, code: int, w: float) -> bool:
+        """Learn the current row; return False if a value is out of range."""
+        done = self._event(self._rows.address, b"", code, w)
+        if done > 0:
+            self.add_gaps()
+        return bool(done >= 0)
 
     def _write_listed(self, columns: Ints, values: Floats) -> int:
         """Write an event with a list of its columns to the row buffer."""
@@ -367,7 +376,7 @@ class EventLearner(LearnerMemory):
         if predicted < -1:
             return None
         proba = self._proba[: self.n_classes].copy()
-        self._event(self._rows.address, b"", code, 1.0)
+        self._learn_current(code, 1.0)
         return predicted, proba
 
     def find_fast_path(self, x: dict[Any, Any]) -> None:

@@ -16,6 +16,7 @@ from streamsvm.core.state import State
 from streamsvm.decide.conformal import AllSets, callback_address
 from streamsvm.features import ranks
 from streamsvm.features.first_rows import FirstRows
+from streamsvm.features.rows import Ints
 from streamsvm.features.scaler import UNLIMITED
 from streamsvm.features.space import FeatureSpace
 from streamsvm.labels import as_label
@@ -183,7 +184,7 @@ class LearnerMemory(RowMethods):
     def _fast_path(self, rows: State) -> dict[str, Any]:
         """Return the attributes of the fast path, which are valid together."""
         space = self._space
-        rows.row_length = len(space)
+        rows.row_length = space.n_given
         fast = (space.plain_length, space.packer, space.getter, rows)
         return {"_fast": fast, "_fill": space.filler, "_view": rows.row.data}
 
@@ -196,14 +197,40 @@ class LearnerMemory(RowMethods):
         """Grow to the number of known columns, and of known and new classes."""
         n_columns, n_classes = len(self._space), len(self.labels.codes) + n_new
         if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
-            columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
+            columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features + len(self._space.gaps)))
             self._move((columns, max(self._capacity[1], capacity_for(n_classes))), self._room)
         if n_columns > self._n_prepared:
             indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
             if indicators.size > 0:
                 self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
+            for j in (j for j in self._space.gaps if j >= self._n_prepared):
+                self._rows.gap[self._space.numbers[self._space.names[j][0]]] = j + 1
             self._n_prepared = n_columns
             self._replace_fast_path()
+
+    @locked
+    def add_gaps(self, columns: Ints | None = None) -> None:
+        """Add columns for missing values that the last learned event has shown to be informative.
+
+        Their place depends only on learned events. Columns that are new in later rows of a batch make room for them.
+
+        Parameters
+        ----------
+        columns
+            Columns of the batch, or a part of them; changed in place.
+        """
+        rows, space = self._rows, self._own_space()
+        n = 1 + max(space.gaps[-1:] + rows.present.nonzero()[0][-1:].tolist())
+        due = np.flatnonzero(rows.gap < 0.0)
+        for i, j in enumerate(due.tolist()):
+            space.add_gap(space.names[j], n + i)
+        if columns is not None:
+            columns = columns if columns.base is None else columns.base
+            columns[columns >= n] += len(due)
+        rows.opening, rows.gap[due] = 0, 0.0
+        rows.due[n:] = rows.scale[n:] = 0.0
+        self._n_prepared = n
+        self._grow()
 
     def _code(self, label: Any) -> int:
         """Return the number of a class; add a new one."""

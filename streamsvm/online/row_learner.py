@@ -105,22 +105,25 @@ class RowLearner(EventLearner):
             memory_rows=memory_rows,
             memories=memories,
         )
-        self._run_batch(batch)
+        batch.first = self._run_batch(batch)
+        while self._rows.opening:
+            self.add_gaps(batch.columns)
+            batch.first = self._run_batch(batch)
         return predicted, scores, proba
 
-    def _run_batch(self, batch: State) -> None:
-        """Run a bound batch."""
+    def _run_batch(self, batch: State) -> int:
+        """Run a bound batch, and return the number of processed rows."""
         prepare([driver.ENTRY_POINTS["run_rows"]])
-        driver.ENTRY_POINTS["run_rows"](self._rows, batch)
+        return int(driver.ENTRY_POINTS["run_rows"](self._rows, batch))
 
     def _peek_variants(self, x: Mapping[Any, Any], groups: Groups, masks: Masks) -> Floats:
         space = self._space
         columns, values = space.encode_event(x, learn=False)
-        columns, values = columns[there := ~np.isnan(values)], values[there]
         group_of = {name: g for g, group in enumerate(groups) for name in group}
         names = (space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist())
         group = [group_of.get(name, -1) for name in names]
-        n, d = len(masks), len(columns)
-        kept = np.where(masks[:, group], values, math.nan) if d else np.zeros((n, 0))
-        rows = EncodedRows(kept.ravel(), columns, d * np.arange(n + 1), True)
+        # A feature that is left out is absent. Missing values may be informative, and are in all variants.
+        kept = np.column_stack([masks, np.ones(len(masks), bool)])[:, group]
+        at = kept.nonzero()[1]
+        rows = EncodedRows(values[at], columns[at], np.append(0, kept.sum(axis=1).cumsum()), False)
         return self._run(Encoded(rows), False, False, self.n_classes, None, True)[2]

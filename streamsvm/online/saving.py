@@ -137,13 +137,13 @@ class SavedLearner(RowLearner):
             raise ArchiveError("indicators that are not columns")
         columns = [decode_label(name) for name in names]
         indicators = [j in chosen for j in range(len(columns))]
+        numbers = {name for name, indicator in zip(columns, indicators, strict=True) if not indicator}
         for name, indicator in zip(columns, indicators, strict=True):
-            if indicator and not (type(name) is tuple and len(name) == 2 and type(name[1]) is str):
+            is_pair = type(name) is tuple and len(name) == 2
+            if indicator and not (is_pair and (type(name[1]) is str or (name[1] is None and name[0] in numbers))):
                 raise ArchiveError(f"{name!r} is not the name of an indicator")
         if len(set(zip(columns, indicators, strict=True))) < len(columns):
             raise ArchiveError("two columns have the same name")
-        if len(columns) > self.max_features:
-            raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
         self._space.restore(
             columns,
             indicators,
@@ -151,6 +151,8 @@ class SavedLearner(RowLearner):
             map(decode_label, header["quoted"]),
             map(Notice, map(str, header["noticed"])),
         )
+        if self._space.n_given > self.max_features:
+            raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
 
     def _restore_counters(self, header: Mapping[str, Any]) -> None:
         """Restore the result of `_counters` for the current columns and classes."""
@@ -330,6 +332,9 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     n, due = len(space), rows.due
     if (due[:n] < 0.0).tolist() != space.is_indicator or np.logical_or.reduce(due[n:] != 0.0):
         raise ArchiveError("statistics take other columns for indicators than the header does")
+    gaps = [(space.numbers[space.names[j][0]], j + 1) for j in space.gaps]
+    if sorted(gaps) != [(j, rows.gap[j]) for j in np.flatnonzero(rows.gap > 0.0).tolist()]:
+        raise ArchiveError("statistics take other columns for indicators of missing values than the header does")
     check_ranks(rows, rows)
 
 

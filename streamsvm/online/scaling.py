@@ -158,8 +158,8 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
 def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
     """Raise ValueError if the columns or the kind of scaling do not fit the learner."""
     _check_way(scaler, rows)
-    if len(scaler.names) > max_features:
-        raise ParameterError("max_features", f"is {max_features}, the model has {len(scaler.names)} columns")
+    if (n := len(scaler.names) - len(scaler.gaps)) > max_features:
+        raise ParameterError("max_features", f"is {max_features}, the model has {n} columns")
 
 
 def _check_way(scaler: Scaler, rows: State) -> None:
