@@ -29,6 +29,7 @@ from streamsvm.features.rows import Floats
 from streamsvm.features.values import encoding_error, with_times
 from streamsvm.labels import is_nan
 from streamsvm.locks import locked
+from streamsvm.names import feature
 from streamsvm.parameters import check_number
 
 Masks = NDArray[np.bool_]
@@ -49,7 +50,8 @@ class Contribution(NamedTuple):
     Parameters
     ----------
     feature, value
-        Name and value; several features together have no value.
+        Name and value; several features together have no value. A missing value that has a column of its own has the
+        name `(name, None)`.
     adds
         Contribution to the log-odds of the label against the most probable other one.
     error
@@ -100,7 +102,7 @@ class Reasons:
         lines = [f"{self.label} rather than {self.against}: {self.score:+.2f}", f"  without features {self.base:+.2f}"]
         for one in self.contributions:
             value = f"{one.value:g}" if isinstance(one.value, float) else str(one.value)
-            lines.append(f"  {one.feature}{'' if one.value is None else f' = {value}'} adds {one.adds:+.2f}")
+            lines.append(f"  {feature(one.feature)}{'' if one.value is None else f' = {value}'} adds {one.adds:+.2f}")
         return "\n".join(lines)
 
 
@@ -189,6 +191,7 @@ def explain(
     Reasons or None
         None if there are fewer than two classes.
     """
+    x = {name: x[name] for name in present(x)}
     return explain_by(lambda groups, masks: peek(variants(x, groups, masks)), x, classes, **options)
 
 
@@ -209,7 +212,9 @@ def explain_by(
     of_variants
         Function of groups of features and n masks. It returns the probabilities of the event with only the groups of
         each mask, shape (n, n_classes).
-    x, classes
+    x
+        Features by name; missing values of only those features whose missing values have columns of their own.
+    classes
         See `explain`.
     label
         The label to explain; None for the most probable one.
@@ -228,7 +233,7 @@ def explain_by(
     if len(classes) < 2:
         return None
     rank = {name: i for i, name in enumerate(ordered)}
-    names = sorted(present(x), key=lambda name: rank.get(name, len(rank)))
+    names = sorted(x, key=lambda name: rank.get(name, len(rank)))
     groups = [[name] for name in names[:most]] + ([names[most:]] if len(names) > most else [])
     a = b = 0
     score = 0.0
@@ -245,10 +250,20 @@ def explain_by(
 
     values, errors, base = shapley(odds, len(groups), evaluations)
     found = [
-        Contribution(group[0], x[group[0]], add, error) if len(group) == 1 else Contribution(OTHERS, None, add, error)
-        for group, add, error in zip(groups, values.tolist(), errors.tolist(), strict=True)
+        Contribution(name, value, add, error)
+        for (name, value), add, error in zip(
+            (_named(group, x) for group in groups), values.tolist(), errors.tolist(), strict=True
+        )
     ]
     return Reasons(classes[a], classes[b], score, base, sorted(found, key=lambda one: -abs(one.adds)))
+
+
+def _named(group: Sequence[Any], x: Mapping[Any, Any]) -> tuple[Any, Any]:
+    """Return name and value of a group."""
+    if len(group) > 1:
+        return OTHERS, None
+    (name,) = group
+    return (name, x[name]) if present({name: x[name]}) else ((name, None), None)
 
 
 def present(x: Mapping[Any, Any]) -> list[Any]:
@@ -330,6 +345,9 @@ class Explains:
         if not hasattr(x, "items"):
             raise TypeError(encoding_error(x))
         x = with_times(x) or x
+        columns = getattr(self, "columns", ())
+        gaps = {name[0] for name in columns if isinstance(name, tuple) and name[1:] == (None,)}
+        x = {name: x[name] for name in x if name in gaps} | {name: x[name] for name in present(x)}
         ordered = by_relevance(x, getattr(self, "relevance", {})) if len(x) > MOST else ()
 
         def of_variants(groups: Groups, masks: Masks) -> Floats:

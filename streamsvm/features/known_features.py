@@ -212,7 +212,8 @@ class KnownFeatures:
             The new column. Later columns, which have not been learned, make room for it.
         """
         moved = {column: column + 1 for column in range(at, len(self))}
-        for columns in (self.numbers, *self.strings.values()):
+        known: list[dict[Any, int]] = [self.numbers, *self.strings.values()]
+        for columns in known:
             columns.update({each: moved[column] for each, column in columns.items() if column in moved})
         for found in self.texts.watched.values():
             found.again = {moved.get(column, column) for column in found.again}

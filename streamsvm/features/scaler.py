@@ -101,7 +101,7 @@ SCALER = Schema(
         "gaps": _statistic("number of runs of missing values", _COUNT),
         "gaps_odd": _statistic("number of those that begin at an event with an odd class", _COUNT),
         "gaps_upper": _statistic("number of those that begin at an event whose class has bit 1", _COUNT),
-        "gap": _statistic("weight row of the indicator of missing values; 0 without one, -1 if due", (-1.0, MOST_EVENTS)),
+        "gap": _statistic("weight row of the column of missing values, 0 for none, -1 if due", (-1.0, MOST_EVENTS)),
         "born": _statistic("number of events before the first value of the column", _COUNT),
         "centred": _statistic("1 if shift is the mean, 0 if the column is sparse", (0.0, 1.0)),
         "outliers": _statistic(

@@ -33,15 +33,15 @@ def load_row(rows, values, columns):
         The number of pairs, or -1 - i if entry i is infinite or larger than LARGEST.
     """
     if is_whole(columns) and rows.scaling != RANK:
-        return load_whole(rows, values)
+        return load_whole(rows, values, columns)
     return load_pairs(rows, rows, values, columns)
 
 
 @inlined
-def load_whole(rows, values):
+def load_whole(rows, values, columns):
     """Implement `load_row` for a row with an entry in each of the first n columns.
 
-    Missing values become 0, and 1 in their indicators.
+    Missing values become 0, unless they have indicators.
     """
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     n, rows.in_order = values.size, 1
@@ -54,7 +54,7 @@ def load_whole(rows, values):
         z = z if z < limit else limit
         z = z if z > -limit else -limit
         out[uint(j + 1)] = z if x == x else 0.0
-    m = n + 1
+    rows.n_far = unusual
     if unusual:
         n_gaps = 0
         for j in range(n):
@@ -65,15 +65,9 @@ def load_whole(rows, values):
             if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
         if n_gaps > 0:
-            rows.in_order = 0
-            for j in range(m):
-                rows.own_rows[uint(j)] = j
-            for j in range(n):
-                if values[uint(j)] != values[uint(j)]:
-                    m = add_indicator(rows, rows, j, m)
-    rows.n_far = unusual
-    rows.n_pairs = m
-    return m
+            return load_pairs(rows, rows, values, columns)
+    rows.n_pairs = n + 1
+    return n + 1
 
 
 @inlined

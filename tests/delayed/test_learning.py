@@ -82,6 +82,19 @@ def test_later_events_do_not_affect_earlier_results(make: Callable[[], Any]) -> 
     assert not np.array_equal(scores[end], other_scores[end])
 
 
+@pytest.mark.parametrize("make", MODELS)
+def test_columns_of_missing_values_do_not_depend_on_batches(make: Callable[[], Any]) -> None:
+    X, y = stream()
+    X[np.array(y) == "same", 1] = math.nan
+    whole, cut = make(), make()
+    codes, scores = joined(whole, X, y, cut=2_000)
+    cut_codes, cut_scores = joined(cut, X, y, cut=37)
+    np.testing.assert_array_equal(codes, cut_codes)
+    np.testing.assert_array_equal(scores, cut_scores)
+    learner = whole.model if isinstance(whole, RefitClassifier) else whole
+    assert ("b", None) in learner.columns
+
+
 def test_refits_with_late_labels_do_not_depend_on_batches() -> None:
     X, y = stream()
     whole, cut = refitted(), refitted()
