@@ -97,10 +97,12 @@ SCALER = Schema(
             "value of `present` at which shift and scale are updated, negative for indicators (never)", (-1.0, math.inf)
         ),
         "missing": _statistic("number of explicitly missing values since the first value", _COUNT),
-        "last_missing": _statistic("value of `seen` at the last missing value", _COUNT),
-        "gaps": _statistic("number of runs of missing values", _COUNT),
-        "gaps_odd": _statistic("number of those that begin at an event with an odd class", _COUNT),
-        "gaps_upper": _statistic("number of those that begin at an event whose class has bit 1", _COUNT),
+        "runs": Array(
+            ("scaled", 4),
+            "runs of missing values; those that begin at an odd class, or one with bit 1; `seen` at the last value",
+            saved=True,
+            bounds=_COUNT,
+        ),
         "gap": _statistic("weight row of the column of missing values, 0 for none, -1 if due", (-1.0, MOST_EVENTS)),
         "born": _statistic("number of events before the first value of the column", _COUNT),
         "centred": _statistic("1 if shift is the mean, 0 if the column is sparse", (0.0, 1.0)),

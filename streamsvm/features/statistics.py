@@ -29,10 +29,10 @@ ALL_SAMPLED = 64.0
 # Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
-# Missing values get an indicator if runs of them begin more often in one half of the classes than in the other, by the
-# square root of this many standard deviations. Only the first value of a run counts: an outage of a sensor covers many
-# similar labels if labels are autocorrelated. The limit is high because the test is repeated at each run.
-GAP_EVIDENCE = 25.0
+# Missing values get a column if runs of them begin more often in one half of the classes than in the other, by the
+# square root of RUNS_EVIDENCE standard deviations. Only the first value of a run counts: an outage of a sensor covers
+# many similar labels if labels are autocorrelated. The limit is high because there is a test every TEST_EVERY runs.
+RUNS_EVIDENCE, TEST_EVERY = 25.0, 8
 
 
 @inlined
@@ -165,33 +165,35 @@ def count_missing(rows, j):
     """Count a missing value of column j, unless it precedes the first value."""
     if rows.present[uint(j)] > 0.0:
         rows.missing[uint(j)] += 1.0
-        begins = rows.last_missing[uint(j)] != rows.seen - 1.0
-        rows.last_missing[uint(j)] = rows.seen
-        if begins and rows.label >= 0 and rows.gap[uint(j)] <= 0.0:
-            rows.gaps[uint(j)] += 1.0
-            rows.gaps_odd[uint(j)] += float(rows.label & 1)
-            rows.gaps_upper[uint(j)] += float(rows.label >> 1 & 1)
-            test_gaps(rows, j)
+        runs, at, label = rows.runs, uint(j), rows.label
+        begins = runs[at, 3] != rows.seen - 1.0
+        runs[at, 3] = rows.seen
+        if begins and label >= 0:
+            runs[at, 0] += 1.0
+            runs[at, 1] += float(label & 1)
+            runs[at, 2] += float(label >> 1 & 1)
+            if int(runs[at, 0]) & (TEST_EVERY - 1) == 0 and rows.gap[at] <= 0.0:
+                test_runs(rows, j)
 
 
 @kernel
-def test_gaps(rows, j):
-    """Ask for an indicator of the missing values of column j if these are informative."""
-    n, gaps = min(rows.seen - rows.born[j], rows.classed), rows.gaps[j]
-    odd, upper = rows.odd / rows.classed, rows.upper / rows.classed
-    if is_uneven(gaps, n, rows.gaps_odd[j], odd) or is_uneven(gaps, n, rows.gaps_upper[j], upper):
+def test_runs(rows, j):
+    """Ask for a column of the missing values of column j if they are informative."""
+    runs, classed = rows.runs[j], rows.classed
+    n = min(rows.seen - rows.born[j], classed)
+    if is_uneven(runs[0], n, runs[1], rows.odd / classed) or is_uneven(runs[0], n, runs[2], rows.upper / classed):
         rows.gap[j], rows.opening = -1.0, 1
 
 
 @inlined
-def is_uneven(gaps, n, found, share):
-    """Return whether `found` gaps are too many or too few for some classes.
+def is_uneven(runs, n, found, share):
+    """Return whether too many or too few runs belong to some classes.
 
-    These classes have this share of n events.
+    `found` of the runs do, and a share of n events.
     """
-    variance = gaps * max(1.0 - gaps / n, 0.0) * share * (1.0 - share)
-    distance = found - gaps * share
-    return distance * distance > GAP_EVIDENCE * max(variance, 1.0)
+    variance = runs * max(1.0 - runs / n, 0.0) * share * (1.0 - share)
+    distance = found - runs * share
+    return distance * distance > RUNS_EVIDENCE * max(variance, 1.0)
 
 
 @kernel
