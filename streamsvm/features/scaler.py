@@ -84,7 +84,7 @@ SCALER = Schema(
         "callback": address("code of the callback that receives probabilities and labels, 0 for none"),
         "callback_memory": address("memory of the callback"),
         "seen": Number("number of events learned", saved=True, bounds=_COUNT),
-        "classed": Number("number of those events with a class", saved=True, bounds=_COUNT),
+        "unclassed": Number("number of those events whose class is unknown", saved=True, bounds=_COUNT),
         "odd": Number("number of those events with an odd class", saved=True, bounds=_COUNT),
         "upper": Number("number of those events whose class has bit 1", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),

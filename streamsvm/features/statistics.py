@@ -58,10 +58,8 @@ def observe_current_row(rows, values, columns):
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
-    if rows.label >= 0:
-        rows.classed += 1.0
-        rows.odd += float(rows.label & 1)
-        rows.upper += float(rows.label >> 1 & 1)
+    rows.odd += float(rows.label & 1)
+    rows.upper += float(rows.label >> 1 & 1)
     if not is_whole(columns) or rows.scaling == RANK:
         observe_pairs(rows, values, columns)
         return
@@ -166,20 +164,20 @@ def count_missing(rows, j):
     if rows.present[uint(j)] > 0.0:
         rows.missing[uint(j)] += 1.0
         runs, at, label = rows.runs, uint(j), rows.label
-        begins = runs[at, 3] != rows.seen - 1.0
+        begins = 1.0 if runs[at, 3] != rows.seen - 1.0 else 0.0  # a branch would be hard to predict
+        n = runs[at, 0] + begins
+        runs[at, 0] = n
+        runs[at, 1] += begins * float(label & 1)
+        runs[at, 2] += begins * float(label >> 1 & 1)
         runs[at, 3] = rows.seen
-        if begins and label >= 0:
-            runs[at, 0] += 1.0
-            runs[at, 1] += float(label & 1)
-            runs[at, 2] += float(label >> 1 & 1)
-            if int(runs[at, 0]) & (TEST_EVERY - 1) == 0 and rows.gap[at] <= 0.0:
-                test_runs(rows, j)
+        if int(n) & (TEST_EVERY - 1) == 0 and begins > 0.0 and rows.gap[at] <= 0.0:
+            test_runs(rows, j)
 
 
 @kernel
 def test_runs(rows, j):
     """Ask for a column of the missing values of column j if they are informative."""
-    runs, classed = rows.runs[j], rows.classed
+    runs, classed = rows.runs[j], rows.seen - rows.unclassed
     n = min(rows.seen - rows.born[j], classed)
     if is_uneven(runs[0], n, runs[1], rows.odd / classed) or is_uneven(runs[0], n, runs[2], rows.upper / classed):
         rows.gap[j], rows.opening = -1.0, 1

@@ -56,12 +56,12 @@ def load_whole(rows, values, columns):
         out[uint(j + 1)] = z if x == x else 0.0
     rows.n_far = unusual
     if unusual:
-        n_gaps = 0
+        gap, n_gaps = rows.gap, 0
         for j in range(n):
             x = values[uint(j)]
             if abs(x) > LARGEST:
                 return -1 - j
-            n_gaps += (x != x) & (rows.gap[uint(j)] > 0.0)
+            n_gaps += (x != x) & (gap[uint(j)] > 0.0)
             if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
         if n_gaps > 0:
