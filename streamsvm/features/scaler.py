@@ -31,6 +31,8 @@ FARTHER = 100.0
 # The least share of values that differ from the anchor. A mostly zero column has many ties.
 LEAST_UNTIED = 1e-3
 
+# Number of groups of classes in which missing values are counted, a power of two.
+GROUPS = 4
 # Room for events of a memory that need not grow.
 UNLIMITED = 1 << 62
 # Largest count that a float64 represents exactly.
@@ -52,6 +54,7 @@ def _statistic(meaning: str, bounds: tuple[float, float]) -> Array:
 SCALER = Schema(
     "rows",
     {
+        "n_gaps": Number("number of columns of missing values", i64),
         "row_length": Number("number of leading columns for which a single event has values", i64),
         "listed": Number("1 + number of columns listed by a single event, 0 if it lists none", i64),
         "room": Number(
@@ -84,9 +87,7 @@ SCALER = Schema(
         "callback": address("code of the callback that receives probabilities and labels, 0 for none"),
         "callback_memory": address("memory of the callback"),
         "seen": Number("number of events learned", saved=True, bounds=_COUNT),
-        "unclassed": Number("number of those events whose class is unknown", saved=True, bounds=_COUNT),
-        "odd": Number("number of those events with an odd class", saved=True, bounds=_COUNT),
-        "upper": Number("number of those events whose class has bit 1", saved=True, bounds=_COUNT),
+        "groups": Array((GROUPS,), "number of those events by class modulo GROUPS", saved=True, bounds=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("factor of scaled values, see shift", (0.0, MOST_SCALE)),
         "count": _statistic("decayed number of values in the sums", _COUNT),
@@ -97,11 +98,9 @@ SCALER = Schema(
             "value of `present` at which shift and scale are updated, negative for indicators (never)", (-1.0, math.inf)
         ),
         "missing": _statistic("number of explicitly missing values since the first value", _COUNT),
+        "last_missing": _statistic("value of `seen` at the last missing value", _COUNT),
         "runs": Array(
-            ("scaled", 4),
-            "runs of missing values; those that begin at an odd class, or one with bit 1; `seen` at the last value",
-            saved=True,
-            bounds=_COUNT,
+            ("scaled", GROUPS), "number of runs of missing values by class modulo GROUPS", saved=True, bounds=_COUNT
         ),
         "gap": _statistic("weight row of the column of missing values, 0 for none, -1 if due", (-1.0, MOST_EVENTS)),
         "born": _statistic("number of events before the first value of the column", _COUNT),

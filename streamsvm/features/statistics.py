@@ -6,7 +6,7 @@ import math
 
 from streamsvm.core.jit import element_address, inlined, kernel, uint, values_at
 from streamsvm.features.ranks import observe_ranks
-from streamsvm.features.scaler import FAR, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
+from streamsvm.features.scaler import FAR, GROUPS, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
 
 # Outliers do not enter the sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if
 # more than LEAK / (1 + LEAK) of the values are outliers. Its limit is half the number of values in the sums, bounded by
@@ -29,9 +29,9 @@ ALL_SAMPLED = 64.0
 # Shift and scale are updated each time the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
-# Missing values get a column if runs of them begin more often in one half of the classes than in the other, by the
-# square root of RUNS_EVIDENCE standard deviations. Only the first value of a run counts: an outage of a sensor covers
-# many similar labels if labels are autocorrelated. The limit is high because there is a test every TEST_EVERY runs.
+# Missing values get a column if runs of them begin more or less often in a group of classes, by the square root of
+# RUNS_EVIDENCE standard deviations. Only the first value of a run counts: an outage of a sensor covers many
+# similar labels if labels are autocorrelated. The limit is high because the test is repeated.
 RUNS_EVIDENCE, TEST_EVERY = 25.0, 8
 
 
@@ -58,8 +58,7 @@ def observe_current_row(rows, values, columns):
     rows.seen += 1.0
     if rows.scaling == NONE:
         return
-    rows.odd += float(rows.label & 1)
-    rows.upper += float(rows.label >> 1 & 1)
+    rows.groups[uint(rows.label & (GROUPS - 1))] += 1.0
     if not is_whole(columns) or rows.scaling == RANK:
         observe_pairs(rows, values, columns)
         return
@@ -163,13 +162,11 @@ def count_missing(rows, j):
     """Count a missing value of column j, unless it precedes the first value."""
     if rows.present[uint(j)] > 0.0:
         rows.missing[uint(j)] += 1.0
-        runs, at, label = rows.runs, uint(j), rows.label
-        begins = 1.0 if runs[at, 3] != rows.seen - 1.0 else 0.0  # a branch would be hard to predict
-        n = runs[at, 0] + begins
-        runs[at, 0] = n
-        runs[at, 1] += begins * float(label & 1)
-        runs[at, 2] += begins * float(label >> 1 & 1)
-        runs[at, 3] = rows.seen
+        runs, at, k = rows.runs, uint(j), uint(rows.label & (GROUPS - 1))
+        begins = 1.0 if rows.last_missing[at] != rows.seen - 1.0 else 0.0  # a branch would be hard to predict
+        rows.last_missing[at] = rows.seen
+        n = runs[at, k] + begins
+        runs[at, k] = n
         if int(n) & (TEST_EVERY - 1) == 0 and begins > 0.0 and rows.gap[at] <= 0.0:
             test_runs(rows, j)
 
@@ -177,10 +174,14 @@ def count_missing(rows, j):
 @kernel
 def test_runs(rows, j):
     """Ask for a column of the missing values of column j if they are informative."""
-    runs, classed = rows.runs[j], rows.seen - rows.unclassed
-    n = min(rows.seen - rows.born[j], classed)
-    if is_uneven(runs[0], n, runs[1], rows.odd / classed) or is_uneven(runs[0], n, runs[2], rows.upper / classed):
-        rows.gap[j], rows.opening = -1.0, 1
+    runs, groups, n, events = rows.runs[j], rows.groups, 0.0, 0.0
+    for k in range(GROUPS):
+        n += runs[k]
+        events += groups[k]
+    since = min(rows.seen - rows.born[j], events)
+    for k in range(GROUPS):
+        if is_uneven(n, since, runs[k], groups[k] / events):
+            rows.gap[j], rows.opening = -1.0, 1
 
 
 @inlined

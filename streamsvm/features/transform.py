@@ -41,7 +41,7 @@ def load_row(rows, values, columns):
 def load_whole(rows, values, columns):
     """Implement `load_row` for a row with an entry in each of the first n columns.
 
-    Missing values become 0, unless they have indicators.
+    Missing values become 0, unless there are columns of missing values.
     """
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     n, rows.in_order = values.size, 1
@@ -56,23 +56,21 @@ def load_whole(rows, values, columns):
         out[uint(j + 1)] = z if x == x else 0.0
     rows.n_far = unusual
     if unusual:
-        gap, n_gaps = rows.gap, 0
         for j in range(n):
             x = values[uint(j)]
             if abs(x) > LARGEST:
                 return -1 - j
-            n_gaps += (x != x) & (gap[uint(j)] > 0.0)
             if is_far(rows, j, x):
                 out[uint(j + 1)] = scaled_outlier(rows, j, x)
-        if n_gaps > 0:
+        if rows.n_gaps > 0:
             return load_pairs(rows, rows, values, columns)
     rows.n_pairs = n + 1
     return n + 1
 
 
 @inlined
-def add_indicator(rows, stats, j, m):
-    """Insert the indicator of a missing value of column j, if there is one, into m pairs.
+def add_missing(rows, stats, j, m):
+    """Insert a pair for a missing value of column j with an own column into m pairs.
 
     Returns the number of pairs.
     """
@@ -88,7 +86,7 @@ def add_indicator(rows, stats, j, m):
 
 @kernel
 def load_pairs(rows, stats, values, columns):
-    """Implement `load_row` for any row, with indicators in place of its missing values.
+    """Implement `load_row` for any row; missing values have pairs of own columns.
 
     Parameters
     ----------
@@ -103,12 +101,11 @@ def load_pairs(rows, stats, values, columns):
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
-    m, n_gaps = 1, 0
+    m = 1
     for i in range(values.size):
         x = values[uint(i)]
         if not abs(x) <= LARGEST:
             if math.isnan(x):
-                n_gaps += stats.gap[uint(columns[uint(i)])] > 0.0
                 continue
             return -1 - i
         j = columns[uint(i)]
@@ -123,10 +120,10 @@ def load_pairs(rows, stats, values, columns):
         out_rows[uint(m)] = j + 1
         out[uint(m)] = z
         m += 1
-    if n_gaps > 0:
+    if stats.n_gaps > 0:
         for i in range(values.size):
             if math.isnan(values[uint(i)]):
-                m = add_indicator(rows, stats, columns[uint(i)], m)
+                m = add_missing(rows, stats, columns[uint(i)], m)
     rows.n_pairs = m
     return m
 

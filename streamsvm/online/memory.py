@@ -184,7 +184,7 @@ class LearnerMemory(RowMethods):
     def _fast_path(self, rows: State) -> dict[str, Any]:
         """Return the attributes of the fast path, which are valid together."""
         space = self._space
-        rows.row_length = space.n_given
+        rows.row_length, rows.n_gaps = space.n_given, len(space.gaps)
         fast = (space.plain_length, space.packer, space.getter, rows)
         return {"_fast": fast, "_fill": space.filler, "_view": rows.row.data}
 

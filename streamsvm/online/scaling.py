@@ -184,4 +184,4 @@ def adopt_statistics(scaler: Scaler, rows: State) -> None:
         if len(held):
             rows.present[i], rows.born[i] = len(held), seen - len(held)
             rows.centred[i] = 1.0
-    rows.seen = rows.unclassed = seen
+    rows.seen = seen
