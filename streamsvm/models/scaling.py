@@ -105,7 +105,7 @@ class Scaler:
         return {j: columns[self.names[j][0]] for j in own}
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scale raw rows, NaN where missing, without columns that indicate missing values."""
+        """Scale raw rows, NaN if missing, given without columns of missing values."""
         for j, column in self.gaps.items():
             X = np.insert(X, j, np.where(np.isnan(X[:, column]), 1.0, math.nan), axis=1)
         scaled = cut((X - self.shift) * self.scale, self.limit)
