@@ -26,7 +26,7 @@ def shown(name: Any, most: int = _MOST) -> str:
 
 
 def feature(name: Any) -> Any:
-    """Return the display name of a column; for a string or missing values, with these.
+    """Return the display name of a column, with its string or "is missing".
 
     Examples
     --------
