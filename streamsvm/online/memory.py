@@ -210,7 +210,7 @@ class LearnerMemory(RowMethods):
 
     @locked
     def add_gaps(self, columns: Ints | None = None) -> None:
-        """Add columns for missing values that the last learned event has shown to be informative.
+        """Add columns for missing values that have just proved informative.
 
         Their place depends only on learned events. Columns that are new in later rows of a batch make room for them.
 
