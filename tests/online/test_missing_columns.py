@@ -90,7 +90,7 @@ def test_other_missing_values_get_none(how):
 
 @pytest.mark.parametrize("make", SMALL)
 def test_columns_that_are_new_in_a_batch_follow(make):
-    """New names and texts before and after the column of missing values, and columns beyond `max_features`."""
+    """New names and texts come before and after it, up to `max_features`."""
     events = dicts(X)
     for i, x in enumerate(events):
         x["site"] = f"s{i // 25}"
