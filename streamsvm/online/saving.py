@@ -29,7 +29,7 @@ from streamsvm.models import ArchiveError, Scaler
 from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label, whole
 from streamsvm.models.saved import public
 from streamsvm.online.classes import Classes
-from streamsvm.online.row_learner import RowLearner
+from streamsvm.online.events import EventLearner
 from streamsvm.online.scaling import adopt_statistics, check_scaler
 from streamsvm.parameters import ParameterError, ParameterTypeError
 
@@ -38,7 +38,7 @@ SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 _NO_COUNTS = {"n_refused": 0, "many_classes_at": 0, "watched": []}
 
 
-class SavedLearner(RowLearner):
+class SavedLearner(EventLearner):
     """A learner that can be saved and copied, adopts models, and shares its schema."""
 
     blocks: list[NDArray[np.uint64]]
