@@ -173,14 +173,19 @@ def readings(cells: Sequence[str], tried: Sequence[NumberFormat]) -> list[Number
 def readings_of_rare(cells: Sequence[str]) -> list[NumberFormat]:
     """Return the format that reads plain numbers and rare cells like ``(12.5)``.
 
-    Returns no format if there is none or more than one. Rejecting such cells would lose all negative or large numbers.
+    Returns no format if there is none or more than one, or if it reads many plain numbers differently. Rejecting such
+    cells would lose all negative or large numbers.
     """
     rare = [cell for cell in cells if not is_number(cell)]
     if not any(each.reads(cell) for cell in rare for each in NUMBER_FORMATS):
         return []
     found = readings(cells, NUMBER_FORMATS)
     number_format = with_unit(found[0], cells) if len(found) == 1 else None
-    return found if number_format and any(map(number_format.reads, rare)) else []
+    if number_format is None or not any(map(number_format.reads, rare)):
+        return []
+    plain = [cell for cell in cells if is_number(cell)]
+    n_same = sum(not number_format.reads(cell) or float(number_format.plain(cell)) == float(cell) for cell in plain)
+    return found if nearly_all(n_same, plain) else []
 
 
 def nearly_all(n: int, cells: Sequence[str]) -> bool:

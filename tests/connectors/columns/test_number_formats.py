@@ -76,6 +76,13 @@ def test_rare_cells_in_one_other_format_are_read_among_plain_numbers(tmp_path, c
     assert repr(rare) in caplog.text
 
 
+@pytest.mark.parametrize(("pointed", "value"), [(4, 1234.0), (95, 1.234)])
+def test_a_rare_cell_does_not_change_the_meaning_of_most_plain_numbers(tmp_path, pointed, value):
+    cells = ["1.234"] * pointed + ["7"] * (95 - pointed) + ["12,5"] * 2
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[:pointed] == [value] * pointed
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     url = table(tmp_path / f"a.{suffix}", a=["1.234", "52.500", "0.100"] * 8, y=["u", "d"] * 12)
