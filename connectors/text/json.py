@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns.cells import Bad, Labels, number_of, shown
+from connectors.columns.cells import Bad, Labels, is_missing, number_of, shown
 from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.nested import Flattening
@@ -294,7 +294,7 @@ class JsonColumns(TextColumns):
                 }
         for name, texts in self.numbers.markers.items():
             for row in rows:
-                if row.get(name) in texts:
+                if type(value := row.get(name)) is str and value.strip() in texts:
                     row[name] = None
         for name, kind in (dict.fromkeys(self.numbers.formatted, "number") | self._convert).items():
             for i, row in enumerate(rows):
@@ -308,7 +308,7 @@ class JsonColumns(TextColumns):
                 del row[name]
             elif row.get(name) is None:
                 return
-            elif kind == "number" and row[name] in self._roles.missing_numbers:
+            elif kind == "number" and type(row[name]) is str and is_missing(row[name], self._roles.missing_numbers):
                 row[name] = None
             elif name in self.numbers.formatted and isinstance(row[name], str):
                 row[name] = self.numbers.formatted[name][row[name]]

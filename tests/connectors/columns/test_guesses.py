@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 import random
@@ -71,6 +72,13 @@ def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path, r
     url = table(tmp_path / "a.csv", x=cells, z=["1"] * n)
     values = np.concatenate([batch.features["x"] for batch in open_source(url)])
     assert np.isnan(values).tolist() == [cell in ("-", "N/A", rare) for cell in cells]
+
+
+def test_markers_among_numbers_in_texts_of_json_may_have_spaces_around(tmp_path):
+    texts = ["1.5", "-", "N/A ", " n.a.", "n.a."] * 8 + [f"{i}.5" for i in range(20)]
+    (batch,) = open_source(write(tmp_path / "a.jsonl", "".join(json.dumps({"x": text}) + "\n" for text in texts)))
+    assert not batch.rejected
+    assert [row.get("x") for row in batch.rows()][:5] == [1.5, None, None, None, None]
 
 
 def test_missing_numbers_in_json_and_parquet(tmp_path):
