@@ -42,7 +42,10 @@ _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
-_LISTS = re.compile(r"\s*\[\s*(\[)?[^]\s]")
+# A list that begins with a list or a value. A line such as "[INFO] started" is none.
+_LISTS = re.compile(
+    r'\s*\[\s*(\[)?\s*(?:\[|(?:"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)\s*[],])'
+)
 _FIELD = re.compile(r'\s*"[^"]*"\s*:')
 
 

@@ -194,6 +194,10 @@ class TestJsonArrays:
             open_source(url)
         assert f"jq -r {way} {url} > FILE.csv" in str(raised.value)
 
+    def test_lines_of_a_log_are_no_lists(self, tmp_path):
+        url = write(tmp_path / "a.jsonl", "[INFO] started\n[2024-01-01] ready\n")
+        assert [len(batch.rejected) for batch in open_source(url)] == [2]
+
     @pytest.mark.parametrize("indent", [0, 2, "\t"])
     def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path, indent):
         url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
