@@ -115,6 +115,7 @@ class TextSink(FileSink):
             check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
         self._durable = self._size() if settings.resume else 0
+        self._has_name = os.fstat(self._file.fileno()).st_nlink > 0  # unlike a temporary file as /dev/stdout
         sync_directory(os.path.dirname(os.path.realpath(path)))
 
     def _size(self) -> int:
@@ -153,8 +154,9 @@ class TextSink(FileSink):
     def _check_kept(self) -> None:
         """Raise an error if another program has removed or truncated the file."""
         about = os.fstat(self._file.fileno())
-        if not about.st_nlink or about.st_size < self._durable:
-            what = "was truncated" if about.st_nlink else "was removed"
+        is_removed = self._has_name and not about.st_nlink
+        if is_removed or about.st_size < self._durable:
+            what = "was removed" if is_removed else "was truncated"
             way = "start the run over, with --reset if it has a checkpoint"
             raise ConnectorError(f"{self.name}: {what} by another program, so that results are lost; {way}", "changed")
 

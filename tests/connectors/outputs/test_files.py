@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,14 @@ def test_a_file_that_another_program_removes_or_truncates_is_reported(tmp_path, 
         sink.flush()
     with raises(ConnectorError, reason="changed"):
         sink.close()
+
+
+def test_a_temporary_file_without_a_name_may_be_standard_output():
+    with tempfile.TemporaryFile() as file:
+        sink = open_sink(f"/dev/fd/{file.fileno()}?format=csv")
+        sink.write({"n": [1]})
+        sink.close()
+        assert file.read() == b"n\n1\n"
 
 
 def test_pipes_and_devices_are_written_as_they_are():
