@@ -101,12 +101,12 @@ def _rejects(report: Report) -> str:
 def _graceful(loop: RunLoop, caught: list[int]) -> Iterator[None]:
     """End the run after the current batch on a signal, by a deadline.
 
-    A second signal kills the process.
+    A second signal kills the process, except SIGHUP: a closed terminal may send it twice.
     """
 
     def handle(number: int, _: object) -> None:
         for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, signal.SIG_IGN if each == HANGUP else signal.SIG_DFL)
         caught.append(number)
         end_within(STOP_S, number, lambda: loop.waits_for)
         loop.stop()
