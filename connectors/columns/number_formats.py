@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from connectors.columns.cells import MISSING_NUMBERS, Memo, is_number, number_of
 from connectors.errors import OptionError
@@ -18,6 +19,7 @@ LONGEST = 64
 _UNIT = re.compile(f"%|{_CURRENCY}")
 # Minus signs of typography and of Japanese accounts.
 _MINUS = dict.fromkeys(map(ord, "\u2212▲△"), "-")
+_FALLING = frozenset("▼▽")  # beside them, ▲ marks a rise
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # an IP address, not a number
@@ -159,6 +161,8 @@ def readings(cells: Sequence[str], tried: Sequence[NumberFormat]) -> list[Number
     if not (tried and cells and nearly_all(sum(map(bool, map(_DIGIT.search, cells))), cells)) or are_addresses(cells):
         return []
     different = Counter(cells)  # few in most categorical columns
+    if not _FALLING.isdisjoint(chain.from_iterable(different)):
+        return []
     counts = {each: sum(n for cell, n in different.items() if each.reads(cell)) for each in tried}
     most = max(counts.values())
     if not nearly_all(most, cells):

@@ -76,6 +76,11 @@ def test_rare_cells_in_one_other_format_are_read_among_plain_numbers(tmp_path, c
     assert repr(rare) in caplog.text
 
 
+def test_triangles_of_rise_and_fall_are_no_minus_signs(tmp_path):
+    cells = ["▲0.5"] * 95 + ["▼0.5"] * 5
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";") == (cells, [])
+
+
 @pytest.mark.parametrize(("pointed", "value"), [(4, 1234.0), (95, 1.234)])
 def test_a_rare_cell_does_not_change_the_meaning_of_most_plain_numbers(tmp_path, pointed, value):
     cells = ["1.234"] * pointed + ["7"] * (95 - pointed) + ["12,5"] * 2
