@@ -327,9 +327,10 @@ def run_member(address, block_address, i, cached):
             if state.n_classes <= FEW:
                 m = load_cached_row(block, k, member.way, rows)
                 load_row(state.row, rows, m)
-                state.n_columns = max(state.n_columns, current_row(rows)[0][m - 1])
                 predict(state)
                 score_by_neighbours(state, state.scores.size // 2)
+                # Batches have entries of new names, which the prediction of a single event has not.
+                state.n_columns = max(state.n_columns, current_row(rows)[0][m - 1])
             else:
                 name_first_class(state)
                 state.scores[state.scores.size // 2] = MOST_OUTPUT

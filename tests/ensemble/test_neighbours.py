@@ -38,6 +38,19 @@ def test_scores_equal_those_of_plain_numpy(n_classes, n):
         np.testing.assert_allclose(state.scores[start : start + known], scores, rtol=1e-3, atol=1e-4)
 
 
+def test_new_columns_do_not_count_in_the_prediction_of_their_first_event():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=60).tolist()
+    names = [f"t{int(30 * x * x)}" for x in rng.random(60)]
+    events = [{"a": x + c, "site": name} for x, c, name in zip(rng.normal(size=60), y, names, strict=True)]
+    single, batch = (StreamSVMClassifier(members=("trees",), label_autocorrelation=False) for _ in range(2))
+    for x, label in zip(events, y, strict=True):
+        before = single.predict_proba_one(x)
+        single.learn_one(x, label)
+        proba = batch.test_then_train([x], [label], proba=True)[1]
+        np.testing.assert_array_equal(proba[0, : len(before)], list(before.values()))
+
+
 def test_head_leads_where_groups_of_events_move():
     events = list(itertools.islice(find("rbf-swarm").draw(0), 2_000))
     model = StreamSVMClassifier()
