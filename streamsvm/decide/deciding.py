@@ -167,7 +167,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         self.costs.count_labels(code)
 
     @locked
-    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
+    def learn_many(self, X: Any, y: Any, *args: Any, **kwargs: Any) -> None:
         """Learn rows in order.
 
         The classifier must be from this package or one of River's mini-batch classifiers.
@@ -178,7 +178,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
             n rows, in a format that the classifier accepts.
         y
             n labels.
-        kwargs
+        args, kwargs
             Passed on to the classifier's `learn_many`.
 
         Raises
@@ -191,7 +191,7 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         counts = Counter(coded_labels(y))
         for label in counts:
             check_label(label)
-        model.learn_many(X, y, **kwargs)
+        model.learn_many(X, y, *args, **kwargs)
         self.add_labels(getattr(model, "classes_", ()))
         self.add_labels(counts)  # classifiers ignore the labels of events of weight 0
         for label, n in counts.items():

@@ -60,7 +60,7 @@ def test_it_answers_as_its_parts(settings):
         model.learn_one(x, y)
         parts.learn_one(x, y)
     for one in (model, parts):
-        one.learn_many(X[180:200], Y[180:200])
+        one.learn_many(X[180:200], Y[180:200], np.full(20, 2.0))
     assert model.predict_many(X).tolist() == parts.predict_many(X).tolist()
     assert model.predict_proba_many(X).tolist() == parts.predict_proba_many(X).tolist()
     assert model.test_then_train(X[200:], Y[200:]).tolist() == parts.test_then_train(X[200:], Y[200:]).tolist()
