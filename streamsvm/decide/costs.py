@@ -64,6 +64,10 @@ class Costs:
         self._n_known = self._n_seen = 0
         self._is_unchecked = bool(self._table)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.counts = self._counts  # a copy: unpicklers such as joblib's may map arrays read-only
+
     def _reserve(self, n: int) -> None:
         """Extend the counts to n classes."""
         if n > len(self._counts):

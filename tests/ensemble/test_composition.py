@@ -100,16 +100,24 @@ def parameters(model):
 
 
 @pytest.mark.parametrize("settings", [SETTINGS["both"]], ids=["both"])
+def read_only(model):
+    """Return a copy from a pickle whose arrays are read-only, as joblib maps."""
+    buffers = []
+    content = pickle.dumps(model, 5, buffer_callback=buffers.append)
+    return pickle.loads(content, buffers=[bytes(buffer) for buffer in buffers])
+
+
 @pytest.mark.parametrize(
     "again",
     [
         copy.deepcopy,
         copy.copy,
         lambda model: pickle.loads(pickle.dumps(model)),
+        read_only,
         lambda model: model.clone(include_attributes=True),
         lambda model: StreamSVMClassifier.from_state(*model.state()),
     ],
-    ids=["deepcopy", "copy", "pickle", "clone", "state"],
+    ids=["deepcopy", "copy", "pickle", "read-only pickle", "clone", "state"],
 )
 def test_copies_continue_equally_and_share_nothing(again, settings, learned):
     learned.learn_many(X[:20], Y[:20])  # a refit begins
