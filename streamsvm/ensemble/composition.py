@@ -14,10 +14,10 @@ from streamsvm.models.saved import public
 PARAMETERS = ("refit", "cost", "class_weight", "abstain")
 # No event is on the fast path of a classifier with parts, see `EventLearner.fast_path`.
 NO_FAST_PATH = (-1, None, None, None)
-# Methods and properties that the parts answer, beside those of single events.
+# Methods and properties that the parts answer, beside those of single events with a fast path.
 _ANSWERED = (
-    *("learn_many", "predict_many", "predict_proba_many", "predict_set_many", "peek_proba_many", "proba_array"),
-    *("label_sets", "test_then_train", "run_batch", "keep_categories", "check_names", "memory_bytes"),
+    *("learn_many", "predict_many", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
+    *("proba_array", "label_sets", "test_then_train", "run_batch", "keep_categories", "check_names", "memory_bytes"),
     *("explain_one", "summary", "spreads", "leaders", "nearest", "autocorrelation_effect", "autocorrelation_weight"),
     *("classes_", "notices", "n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
 )
@@ -56,7 +56,10 @@ class Parts:
 
     def that_has(self, name: str) -> Any:
         """Return the outermost part with a method or property."""
-        return next(part for part in (self.decider, self.refitter, self.learner) if hasattr(type(part), name))
+        for part in (self.decider, self.refitter):
+            if hasattr(type(part), name):
+                return part
+        return self.learner
 
     def answer(self, name: str) -> Any:
         """Return a method, or the value of a property, of the part that has it."""

@@ -216,9 +216,6 @@ class EventLearner(LearnerMemory):
             return dict(zip(self.labels.by_code, shares, strict=False))
 
     def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
-        if self.parts is not None:
-            found: set[Any] = self.parts.answer("predict_set_one")(x, *sets.key, **kwargs)
-            return found
         if not self.labels.codes:
             self._space.encode_event(x, learn=False)  # refuses invalid events
             return set()

@@ -54,9 +54,11 @@ def learned(settings):
 
 def test_it_answers_as_its_parts(settings):
     model, parts = blend(**settings), by_hand(**settings)
+    undecided = parts.model if "cost" in settings else parts
     for x, y in zip(ROWS[:180], Y[:180].tolist(), strict=True):
         assert model.predict_one(x) == parts.predict_one(x)
         assert model.predict_proba_one(x) == parts.predict_proba_one(x)
+        assert model.predict_set_one(x, 0.8) == undecided.predict_set_one(x, 0.8)
         model.learn_one(x, y)
         parts.learn_one(x, y)
     for one in (model, parts):
