@@ -16,7 +16,7 @@ from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.prediction_sets import with_results
 from streamsvm.features.tables import series_like
 from streamsvm.frames import refuse_other_order
-from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
+from streamsvm.labels import as_label, check_label, coded_labels, is_nan, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
@@ -274,7 +274,10 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         model: Any = self.model
         refuse_other_order(X, y)
         y = labels_of(y)
+        self.add_labels(model.classes_)
         _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
+        # Classifiers ignore the labels of events of weight 0, which count nevertheless, as in `learn_one`.
+        self.add_labels(label for label in dict.fromkeys(y) if label is not None and not is_nan(label))
         shares = self._over_known(shares, model.classes_)
         codes = self._codes_of(y)
         decided = self._answers(self.costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])

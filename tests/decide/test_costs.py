@@ -146,6 +146,21 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
     assert found != model.clone().test_then_train(X, y).tolist()
 
 
+def test_classes_of_weight_0_count_in_batches_as_in_loops() -> None:
+    X, y = ring(120)
+    labels = ["never learned" if i % 10 == 5 else str(label) for i, label in enumerate(y)]
+    w = [float(label != "never learned") for label in labels]
+    single, batched = (DecidingClassifier(CPMClassifier(), class_weight="balanced") for _ in range(2))
+    expected = looped(single, X, labels, w=w)
+    found = [
+        label
+        for a in range(0, 120, 12)
+        for label in batched.test_then_train(X[a : a + 12], labels[a : a + 12], w=w[a : a + 12])
+    ]
+    assert found == expected
+    assert batched.classes_ == single.classes_
+
+
 def test_rows_are_learned_and_decided_on_as_one_by_one() -> None:
     X, y = ring(300)
     y &= np.arange(300) % 3 == 0
