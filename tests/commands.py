@@ -12,6 +12,7 @@ import io
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -186,6 +187,7 @@ def _run(
     sys.path.insert(0, str(cwd))  # like `python -m`
     sys.argv[1:] = arguments
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     if prepare is not None:
         prepare()
     sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # it would be truncated

@@ -166,8 +166,11 @@ class Lag:
         self._closed, self._reported, self._allowed_at = False, set[bool](), 0.0
 
     def publish(self, offsets: Mapping[Any, Any]) -> None:
-        """Commit offsets in the background; they replace offsets not yet committed."""
-        if self._group:
+        """Commit offsets in the background; they replace offsets not yet committed.
+
+        Nothing is committed after `close`.
+        """
+        if self._group and not self._closed:
             self._waiting = offsets
             self._advance()
 
