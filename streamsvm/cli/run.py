@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from streamsvm.cli.terminal import HANGUP, SIGNALS, TEMPORARY, complain
+from streamsvm.cli.terminal import HANGUP, TEMPORARY, complain, ending_signals
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
 
@@ -104,14 +104,16 @@ def _graceful(loop: RunLoop, caught: list[int]) -> Iterator[None]:
     A second signal kills the process, except SIGHUP: a closed terminal may send it twice.
     """
 
+    numbers = ending_signals()
+
     def handle(number: int, _: object) -> None:
-        for each in SIGNALS:
+        for each in numbers:
             signal.signal(each, signal.SIG_IGN if each == HANGUP else signal.SIG_DFL)
         caught.append(number)
         end_within(STOP_S, number, lambda: loop.waits_for)
         loop.stop()
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

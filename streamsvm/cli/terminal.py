@@ -16,12 +16,14 @@ TEMPORARY = 75
 It equals `os.EX_TEMPFAIL`, which some systems lack.
 """
 HANGUP = getattr(signal, "SIGHUP", None)
-SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    *([HANGUP] if HANGUP and signal.getsignal(HANGUP) != signal.SIG_IGN else []),
-)
-"""Signals that end a command. Under `nohup`, SIGHUP is ignored."""
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a command; under `nohup`, SIGHUP is ignored."""
+    found = [signal.SIGINT, signal.SIGTERM]
+    if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:
+        found.append(signal.Signals(HANGUP))
+    return found
 
 
 def prepare_streams() -> None:

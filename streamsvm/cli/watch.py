@@ -6,7 +6,7 @@ import signal
 from typing import NoReturn
 
 from streamsvm.cli.commands import WatchCommand
-from streamsvm.cli.terminal import SIGNALS
+from streamsvm.cli.terminal import ending_signals
 from streamsvm.run.converters import read_token
 
 
@@ -17,7 +17,7 @@ def main(options: WatchCommand, _started: float) -> int:
     def leave(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, leave)
     watch(options.place, options.page, read_token(options.page_token_file, "--page-token-file") or None)
     return 0
