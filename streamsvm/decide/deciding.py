@@ -131,6 +131,8 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
     def _decide_one(self, x: dict[Any, Any], **kwargs: Any) -> int:
         """Return the number of the label of minimum expected cost, or ABSTAINS."""
         shares = self.model.predict_proba_one(x, **kwargs)
+        if not shares:
+            self.model.predict_one(x, **kwargs)  # label autocorrelation counts predictions before the first label, too
         if not shares.keys() <= self._codes.keys():
             self.add_labels(shares)
         if len(self._labels) < len(self._codes):

@@ -38,8 +38,8 @@ MEASURED = WINDOW + LANES
 # What each event of age adds to a squared distance, which prefers new events among similar ones, and a distance added
 # to all, which limits the weight of equal events.
 AGEING, LEAST_DISTANCE = 1e-3, 1e-3
-# Number of events by which the scores assume equally frequent classes. With fewer, the head costs accuracy in the vote
-# where neighbours say little: among noise and with few labels.
+# Number of events of equally frequent classes that are added to the neighbours. Smaller numbers lower the accuracy of
+# the vote where neighbours are uninformative, as with noise or few labels.
 PRIOR = 3.0
 _NONE = -math.inf
 

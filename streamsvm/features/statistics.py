@@ -30,7 +30,7 @@ ALL_SAMPLED = 64.0
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
 # Missing values get a column if runs of them begin more or less often in a group of classes, by the square root of
-# RUNS_EVIDENCE standard deviations. Only the first value of a run counts: an outage of a sensor covers many
+# RUNS_EVIDENCE standard deviations. Only the first value of a run counts, because an outage of a sensor covers many
 # similar labels if labels are autocorrelated. The limit is high because the test is repeated.
 RUNS_EVIDENCE, TEST_EVERY = 25.0, 8
 
@@ -186,9 +186,9 @@ def test_runs(rows, j):
 
 @inlined
 def is_uneven(runs, n, found, share):
-    """Return whether too many or too few runs belong to some classes.
+    """Return whether a group of classes has too many or too few of the runs.
 
-    `found` of the runs do, and a share of n events.
+    It has `found` of the runs, and this share of n events.
     """
     variance = runs * max(1.0 - runs / n, 0.0) * share * (1.0 - share)
     distance = found - runs * share

@@ -94,9 +94,8 @@ def event(address, packed, label, weight):
     -------
     int
         For a prediction the best class, or -1 without classes. After learning 0, or 1 if a column of missing values is
-        due (`opening`). A number below -1 means that nothing
-        has changed: -2 - i if value i cannot be used, and -2 if `unpack` copied no values. Probabilities are in
-        `proba`, after learning only if there is a callback.
+        due (`opening`). A number below -1 means that nothing has changed: -2 - i if value i cannot be used, and -2 if
+        `unpack` copied no values. Probabilities are in `proba`, after learning only if there is a callback.
     """
     rows = rows_at(address)
     n = unpack(rows, packed)

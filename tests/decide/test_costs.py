@@ -135,6 +135,7 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
     X, y = ring(300)
     y &= np.arange(300) % 3 == 0
     w = np.where(X[:, 0] > 0.0, 1.0, 0.5)
+    w[:4] = w[100:110] = 0.0  # these events are only predicted
     single, batched = (DecidingClassifier(model.clone(), **settings_) for _ in range(2))
     expected, found = looped(single, X, y, w=w.tolist()), []
     for a, b in ((0, 1), (1, 120), (120, 300)):
