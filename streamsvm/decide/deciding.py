@@ -130,9 +130,9 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
 
     def _decide_one(self, x: dict[Any, Any], **kwargs: Any) -> int:
         """Return the number of the label of minimum expected cost, or ABSTAINS."""
+        if not self._codes and self.model.predict_one(x, **kwargs) is None:
+            return ABSTAINS
         shares = self.model.predict_proba_one(x, **kwargs)
-        if not shares:
-            self.model.predict_one(x, **kwargs)  # label autocorrelation counts predictions before the first label, too
         if not shares.keys() <= self._codes.keys():
             self.add_labels(shares)
         if len(self._labels) < len(self._codes):
@@ -199,19 +199,21 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         for label, n in counts.items():
             self.costs.count_labels(self._codes[label], n)
 
-    def predict_proba_many(self, X: Any) -> Any:
+    def predict_proba_many(self, X: Any, **kwargs: Any) -> Any:
         """Predict the probabilities of rows with the wrapped classifier.
 
         Parameters
         ----------
         X
             n rows, in a format that the classifier accepts.
+        kwargs
+            Passed on to the classifier.
         """
         model: Any = self.model
-        return model.predict_proba_many(X)
+        return model.predict_proba_many(X, **kwargs)
 
     @locked
-    def predict_many(self, X: Any) -> Any:
+    def predict_many(self, X: Any, **kwargs: Any) -> Any:
         """Predict the labels of minimum expected cost of rows.
 
         The classifier must have `predict_proba_many`.
@@ -220,6 +222,8 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         ----------
         X
             n rows, in a format that the classifier accepts.
+        kwargs
+            Passed on to the classifier.
 
         Returns
         -------
@@ -234,10 +238,10 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
         """
         model: Any = self.model
         if hasattr(model, "proba_array"):
-            proba = model.proba_array(X)
+            proba = model.proba_array(X, **kwargs)
             proba = self._over_known(proba, model.classes_[: proba.shape[1]])
         else:
-            shares = model.predict_proba_many(X)  # a pandas data frame from River's classifiers
+            shares = model.predict_proba_many(X, **kwargs)  # a pandas data frame from River's classifiers
             proba = self._over_known(shares.to_numpy(), list(shares.columns))
         decisions, _ = self.costs.run(proba, np.full(len(proba), -1), self.classes_, learn=False)
         return series_like(X, self._answers(decisions))

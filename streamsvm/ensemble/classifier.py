@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Mapping
+from copy import deepcopy
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -200,9 +201,10 @@ class StreamSVMClassifier(Ensemble):
 
         Use it for events that do not continue the learned stream.
         """
-        twin = object.__new__(type(self))
-        twin.__setstate__(self.__getstate__() | {"label_autocorrelation": False})
-        twin._state.uses_autocorrelation = 0
+        twin = deepcopy(self)
+        learner = twin if twin.parts is None else twin.parts.learner
+        twin.__dict__["label_autocorrelation"] = learner.__dict__["label_autocorrelation"] = False
+        learner._state.uses_autocorrelation = 0
         return twin
 
     # Refits ------------------------------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ class EventLearner(LearnerMemory):
     No event takes the fast path of such a learner.
     """
 
+    _balance = 0
+    """Number of `predict_one` less `predict_proba_one` before the first label."""
+
     _event: ClassVar[Any]
     _event_proba: ClassVar[Any]
 
@@ -209,9 +212,6 @@ class EventLearner(LearnerMemory):
             found: dict[Any, float] = self.parts.top.predict_proba_one(x)
             return found
         with self._lock:
-            if self._n_classes_view[()] == 0:
-                self._space.encode_event(x, learn=False)  # refuses invalid events
-                return {}
             *_, shares = self.answer_one(x)
             return dict(zip(self.labels.by_code, shares, strict=False))
 
@@ -253,6 +253,11 @@ class EventLearner(LearnerMemory):
             if code >= -1:
                 return code
         self._rows.listed = 1 + self._write_listed(*self._space.encode_event(x, learn=False))
+        if not self.labels.codes:  # events have no content yet, so one that is predicted by both methods counts once
+            sign = 1 if asked == PREDICT else -1
+            self._balance += sign
+            if self._balance * sign <= 0:
+                return -1
         return int(self._event(self._rows.address, b"", asked, 1.0))
 
     def _pack(self, x: Any) -> bool:

@@ -71,6 +71,11 @@ class RefitRows(RowMethods):
         self._model.n_features_in_ = width
 
     @property
+    def columns(self) -> list[Any]:
+        """The learner's features by column, see `EventLearner.columns`."""
+        return self._model.columns
+
+    @property
     def memory_size(self) -> int:
         """Number of integers stored per event at prediction to learn its label late."""
         return self._model.memory_size

@@ -18,7 +18,7 @@ from streamsvm.decide.costs import Costs
 from streamsvm.parameters import ParameterError
 from tests.choices import each_choice
 from tests.errors import raises
-from tests.learners import dicts, looped, ring
+from tests.learners import check_with_river, dicts, looped, ring
 
 matrices = st.lists(st.lists(st.floats(0.0, 9.0), min_size=3, max_size=3), min_size=3, max_size=3)
 
@@ -145,6 +145,27 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
     assert found == expected
     assert batched.clone().costs.counts.size == 0
     assert found != model.clone().test_then_train(X, y).tolist()
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["probabilities", "both"])
+def test_probabilities_before_the_first_label_count_in_loops_as_in_batches(both: bool) -> None:
+    X = ring(60)[0]
+    labels = [None if i < 5 else i % 3 for i in range(60)]
+    single, batched = (DecidingClassifier(StreamSVMClassifier("low", budget=10), abstain=0.5) for _ in range(2))
+    found = []
+    for x, label in zip(dicts(X), labels, strict=True):
+        found.append([single.predict_proba_one(x), single.predict_one(x) if both else None])
+        if label is not None:
+            single.learn_one(x, label)
+    decided, proba = batched.test_then_train(X, labels, proba=True)
+    assert [[shares.get(k, 0.0) for k in single.classes_] for shares, _ in found] == proba.tolist()
+    assert not both or [label for _, label in found] == decided.tolist()
+
+
+def test_the_wrapper_passes_rivers_checks() -> None:
+    check_with_river(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
+    model = DecidingClassifier(linear_model.LogisticRegression(), class_weight="balanced")
+    check_with_river(model)
 
 
 def test_classes_of_weight_0_count_in_batches_as_in_loops() -> None:

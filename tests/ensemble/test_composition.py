@@ -97,6 +97,24 @@ def test_the_class_has_all_methods_with_and_without_options(learned):
     assert learned.memory_bytes() > 30_000
 
 
+def test_a_copy_without_order_predicts_without_label_autocorrelation(learned):
+    twin = learned.without_order()
+    assert twin.autocorrelation_effect() is None
+    assert learned.autocorrelation_effect() is not None
+    proba = np.array([list(twin.predict_proba_one(x).values()) for x in ROWS[:9]])
+    assert proba.tolist() == learned.predict_proba_many(X[:9]).tolist()
+
+
+def test_an_explanation_names_informative_missing_values():
+    rng = np.random.default_rng(0)
+    model = blend(refit=REFIT)
+    for number, is_missing in zip(rng.normal(size=420).tolist(), rng.random(420) < 0.3, strict=True):
+        model.learn_one({"a": None if is_missing else number, "b": number}, "gone" if is_missing else number > 0.0)
+    first = model.explain_one({"a": None, "b": 0.5}, nearest=0).contributions[0]
+    assert first.feature == ("a", None)
+    assert first.adds > 1.0
+
+
 def parameters(model):
     return {name: getattr(model, name) for name in inspect.signature(type(model)).parameters}
 
