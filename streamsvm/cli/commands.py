@@ -15,12 +15,11 @@ from streamsvm.run.options import STREAM_OPTIONS, Settings, option
 _DONE = "0 done; 1 failed; 2 invalid settings, no data were read"
 _REJECTED = "3 done, but more than half of the events were rejected"
 _AWAY = "75 brokers or servers are unreachable, start the same command again"
-_STOPPED = "130 or 143 ended by SIGINT or SIGTERM"
 _ENDED = "129, 130 or 143 ended by SIGHUP, SIGINT or SIGTERM"
 EXIT_CODES = {
     "run": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, with checkpoint and report (a second signal kills)",
     "profile": f"{_DONE}; {_REJECTED}; {_AWAY}; {_ENDED}, without a profile",
-    "per_key": f"{_DONE}; {_AWAY}; {_STOPPED}, after a commit",
+    "per_key": f"{_DONE}; {_AWAY}; {_ENDED}, after a commit",
     "watch": f"2 invalid settings, or no page of a run; {_AWAY}; {_ENDED}",
 }
 """Exit codes, by the module of a command."""

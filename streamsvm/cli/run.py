@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from streamsvm.cli.terminal import HANGUP, TEMPORARY, complain, ending_signals
+from streamsvm.cli.terminal import TEMPORARY, complain
 from streamsvm.run.config import SINKS, RunConfig
 from streamsvm.run.errors import RunError
+from streamsvm.signals import HANGUP, end_next_time, ending_signals
 
 if TYPE_CHECKING:
     from streamsvm.run.loop import RunLoop
@@ -104,16 +105,13 @@ def _graceful(loop: RunLoop, caught: list[int]) -> Iterator[None]:
     A second signal kills the process, except SIGHUP: a closed terminal may send it twice.
     """
 
-    numbers = ending_signals()
-
     def handle(number: int, _: object) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN if each == HANGUP else signal.SIG_DFL)
+        end_next_time()
         caught.append(number)
         end_within(STOP_S, number, lambda: loop.waits_for)
         loop.stop()
 
-    before = {number: signal.signal(number, handle) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in ending_signals()}
     try:
         yield
     finally:

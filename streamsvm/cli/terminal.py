@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +14,6 @@ TEMPORARY = 75
 
 It equals `os.EX_TEMPFAIL`, which some systems lack.
 """
-HANGUP = getattr(signal, "SIGHUP", None)
-
-
-def ending_signals() -> list[signal.Signals]:
-    """Return the signals that end a command; under `nohup`, SIGHUP is ignored."""
-    found = [signal.SIGINT, signal.SIGTERM]
-    if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:
-        found.append(signal.Signals(HANGUP))
-    return found
 
 
 def prepare_streams() -> None:

@@ -6,8 +6,8 @@ import signal
 from typing import NoReturn
 
 from streamsvm.cli.commands import WatchCommand
-from streamsvm.cli.terminal import ending_signals
 from streamsvm.run.converters import read_token
+from streamsvm.signals import ending_signals
 
 
 def main(options: WatchCommand, _started: float) -> int:

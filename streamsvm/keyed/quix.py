@@ -19,6 +19,7 @@ from typing import Any
 
 from streamsvm.keyed.classifier import STATE, KeyCache, KeyedClassifier
 from streamsvm.keyed.consumer_timeouts import bound_calls
+from streamsvm.signals import end_next_time, ending_signals
 
 with warnings.catch_warnings(record=True):  # deprecation warnings of the engine's dependencies
     try:
@@ -307,13 +308,12 @@ class Application(quixstreams.Application):
             self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
 
     def _setup_signal_handlers(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _: object) -> None:
         """Stop after the current event with a checkpoint; a second signal kills."""
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
+        end_next_time()
         self.ended_by = number
         self.stop()
 

@@ -195,9 +195,9 @@ class Worker:
         self._process.kill()
         self._process.wait()
 
-    def leave(self) -> int:
+    def leave(self, number: int = signal.SIGTERM) -> int:
         """Stop the worker after the current event. Return its exit code."""
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(number)
         return self._process.wait(timeout=60)
 
     def stand_still(self) -> None:
