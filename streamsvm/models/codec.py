@@ -72,6 +72,8 @@ class Stateful:
     ----------
     saved
         Names of the attributes.
+    signed
+        Names of arrays of floats that may be negative or infinite.
 
     Examples
     --------
@@ -87,6 +89,7 @@ class Stateful:
     """
 
     saved: ClassVar[tuple[str, ...]]
+    signed: ClassVar[frozenset[str]] = frozenset()
 
     def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
@@ -109,9 +112,10 @@ class Stateful:
             new = getattr(self, name)
             if isinstance(new, Stateful):
                 new.restore(part_of(state, name))
+            elif isinstance(new, np.ndarray):
+                setattr(self, name, _array(arrays[name], new, signed=name in self.signed))
             else:
-                value = _array(arrays[name], new) if isinstance(new, np.ndarray) else _value(header[name], new)
-                setattr(self, name, value)
+                setattr(self, name, _value(header[name], new))
         if not self.is_valid():
             raise ArchiveError(f"{type(self).__name__}: values that do not fit together")
 
@@ -120,11 +124,11 @@ class Stateful:
         return True
 
 
-def _array(array: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+def _array(array: NDArray[Any], new: NDArray[Any], *, signed: bool) -> NDArray[Any]:
     fits = array.ndim == new.ndim and all(n in (0, m) for m, n in zip(array.shape, new.shape, strict=True))
     if not fits or array.dtype != new.dtype:
         raise ArchiveError(f"an array of shape {array.shape} and type {array.dtype}, not {new.shape} and {new.dtype}")
-    return reals(array, new.ndim) if new.dtype == np.float64 else array.copy()
+    return array.copy() if signed or new.dtype != np.float64 else reals(array, new.ndim)
 
 
 def _value(value: Any, new: Any) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streamsvm.models.archive import ArchiveError, decode_label, encode_label, real, whole
+from streamsvm.models.codec import Stateful
 
 KINDS = ("distribution", "range", "unseen", "stuck", "missing", "type", "relation")
 """Kinds of alarms."""
@@ -48,6 +51,21 @@ class FeatureAlarm:
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON; the names of a relation become a list."""
         return asdict(self) | {"column": list(self.column) if isinstance(self.column, tuple) else self.column}
+
+    def saved(self) -> dict[str, Any]:
+        """Return JSON that keeps the types of names."""
+        names = self.column if self.kind == "relation" else (self.column,)
+        return asdict(self) | {"column": [encode_label(name) for name in names]}
+
+    @classmethod
+    def restored(cls, given: Mapping[str, Any]) -> Self:
+        """Validate and return the alarm of `saved`."""
+        names, kind = [decode_label(name) for name in given["column"]], given["kind"]
+        if kind not in KINDS or not (2 <= len(names) <= 3 if kind == "relation" else len(names) == 1):
+            raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
+        column = tuple(names) if kind == "relation" else names[0]
+        event, since, evidence = whole(given["event"]), whole(given["since"]), real(given["evidence"], high=1.0)
+        return cls(column, kind, event, since, given["before"], given["after"], evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +117,7 @@ class Hit(NamedTuple):
     window: int
 
 
-class Watches:
+class Watches(Stateful):
     """What deviates from its reference, one alarm per change.
 
     A change ends after eight windows in succession without deviation, at the largest scale that deviated.
@@ -123,7 +141,7 @@ class Watches:
         Changes that ended: row, blocks of the alarm and of the end. Old ones are removed.
     """
 
-    arrays = ("scale", "agreed", "since", "raised", "ended")
+    saved = ("scale", "agreed", "since", "raised", "ended")
 
     def __init__(self, n_ways: int) -> None:
         self.scale, self.agreed, self.since, self.raised = (np.zeros((0, n_ways), np.int64) for _ in range(4))
@@ -191,3 +209,7 @@ class Watches:
         rows, ways = np.nonzero(self.is_changed)
         lasting = np.stack([rows, self.raised[rows, ways], np.full(len(rows), 1 << 60)], axis=1)
         return np.concatenate([self.ended, lasting])
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        return self.scale.shape == self.agreed.shape == self.since.shape == self.raised.shape

@@ -17,6 +17,8 @@ from connectors.events import SparseRows
 from streamsvm.features.rows import Floats
 from streamsvm.features.tables import column_of, frame_of, is_numeric, is_sparse, plain_numbers, table_of_frame
 from streamsvm.labels import is_nan
+from streamsvm.models.archive import ArchiveError
+from streamsvm.models.codec import LoadedState, SavedState
 from streamsvm.monitor.bins import Texts, are_texts
 
 _DATETIME = "datetime"  # text of all datetimes, which differ by nature
@@ -66,6 +68,24 @@ def rows_from(part: Part, start: int) -> Part:
     for name, (numbers, texts) in columns.items():
         rest[name] = Cells(numbers[start:].copy(), None if texts is None else texts[start:].copy())
     return rest, n - start
+
+
+def cells_state(cells: Mapping[str, Cells]) -> SavedState:
+    """Return the state of the cells of columns, by name."""
+    texts = {name: own.texts.tolist() for name, own in cells.items() if own.texts is not None}
+    return {"texts": texts}, {name: own.numbers for name, own in cells.items()}
+
+
+def restored_cells(state: LoadedState) -> dict[str, Cells]:
+    """Validate and return the cells of `cells_state`."""
+    header, arrays = state
+    texts = {name: np.fromiter(own, object, len(own)) for name, own in header["texts"].items()}
+    found = {name: Cells(numbers.copy(), texts.get(name)) for name, numbers in arrays.items()}
+    for name, (numbers, own) in found.items():
+        fits = own is None or (len(own) == len(numbers) and all(isinstance(text, str | None) for text in own))
+        if numbers.dtype != np.float64 or numbers.ndim != 1 or not fits:
+            raise ArchiveError(f"cells of column {name} that do not fit together")
+    return found
 
 
 def parts_of(X: Any, wanted: Any) -> Iterator[Part]:

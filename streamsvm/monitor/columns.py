@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.features.rows import Floats, Ints
+from streamsvm.models.archive import decode_label, encode_label
+from streamsvm.models.codec import SavedState, Stateful, nested, part_of
 from streamsvm.monitor import positions as pos
 from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import (
@@ -23,7 +25,7 @@ from streamsvm.monitor.bins import (
     shape_of,
     with_reference,
 )
-from streamsvm.monitor.cells import Cells, join_cells
+from streamsvm.monitor.cells import Cells, cells_state, join_cells, restored_cells
 from streamsvm.monitor.comparison import N_TESTS, compare, compare_relations
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import ColumnProfile, Profile, RelationProfile
@@ -34,7 +36,7 @@ logger = logging.getLogger("streamsvm")
 _FIRST_BLOCKS = 32  # blocks whose values choose the bins, at most half of the reference
 
 
-class Columns:
+class Columns(Stateful):
     """State of all columns.
 
     Parameters
@@ -49,6 +51,9 @@ class Columns:
         Seed of the choice of relations.
     """
 
+    saved = ("previous", "n_budgeted", "own", "relations", "related")
+    signed = frozenset({"previous"})
+
     def __init__(self, n_events: int, relearns: bool, false_alarms: float, seed: int) -> None:
         self.n_blocks, self.relearns = n_events // BLOCK, relearns
         self.n_first = min(_FIRST_BLOCKS, self.n_blocks // 2)
@@ -58,9 +63,9 @@ class Columns:
         self.bins = Bins()
         self.first: dict[int, Cells] = {}  # the values so far of columns whose bins are not chosen yet
         self.previous = np.zeros(0)
-        self.own = WindowCounts(self.sizes, pos.GROUPS, 3)
+        self.own = WindowCounts(self.sizes, pos.GROUPS, 3, ColumnProfile)
         self.relations = np.zeros((0, 3), np.int64)  # rows of words, -1 for none
-        self.related = WindowCounts(self.sizes, (0,), 1)
+        self.related = WindowCounts(self.sizes, (0,), 1, RelationProfile)
         self.n_budgeted = 0  # columns among which the rate of false alarms is divided
 
     def __len__(self) -> int:
@@ -298,6 +303,34 @@ class Columns:
         n_tests = len(self.sizes) * (N_TESTS * self.n_budgeted + 2 * len(self.relations))
         steps = [self.sizes[0], *self.sizes[:-1]]
         return [math.log(min(self.false_alarms * step / n_tests, 0.01)) for step in steps]
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def state(self) -> SavedState:
+        """Return the state as a JSON header and arrays."""
+        header, arrays = super().state()
+        first, values = nested({"first": cells_state({str(c): cells for c, cells in self.first.items()})})
+        return header | first | {"names": [encode_label(name) for name in self.names]}, arrays | values
+
+    def restore(self, state: SavedState) -> None:
+        """Restore the result of `state` in a new object; the caller handles errors of damaged content."""
+        self.names = {decode_label(name): c for c, name in enumerate(state[0]["names"])}
+        self.first = {int(c): cells for c, cells in restored_cells(part_of(state, "first")).items()}
+        super().restore(state)
+        for c, profile in enumerate(self.own.profiles):
+            self.bins.put(c, profile)
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        first = self.first.values()
+        return (
+            len(self.names) == len(self.previous) == len(self.own)
+            and len(self.relations) == len(self.related)
+            and bool(((self.relations >= -1) & (self.relations < 2 * len(self))).all())
+            and self.own.n_blocks == self.related.n_blocks
+            and set(self.first) <= set(range(len(self)))
+            and all(len(cells.numbers) in range(0, self.n_first * BLOCK, BLOCK) for cells in first)
+        )
 
 
 def _with_unseen(profile: ColumnProfile) -> ColumnProfile:

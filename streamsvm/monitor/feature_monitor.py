@@ -11,24 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.values import check_name, name_key
-from streamsvm.models.archive import decode_label, encode_label, whole
+from streamsvm.models.archive import ArchiveError, decode_label, encode_label, whole
 from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.models.saved import Archived
 from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
 from streamsvm.monitor.bins import Texts
-from streamsvm.monitor.cells import Cells, Part, join_parts, parts_of, rows_from
+from streamsvm.monitor.cells import Cells, Part, cells_state, join_parts, parts_of, restored_cells, rows_from
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.comparison import changed_relations, states
 from streamsvm.monitor.kernels import BLOCK
 from streamsvm.monitor.profile import Profile
-from streamsvm.monitor.saved_state import (
-    alarm_state,
-    columns_state,
-    open_state,
-    restore_columns,
-    restored_alarm,
-    restored_open,
-)
 from streamsvm.monitor.sliding import SlidingColumns
 from streamsvm.parameters import ParameterError, ParameterTypeError, check_between, check_choice, check_number
 
@@ -37,6 +29,7 @@ MOST_ALARMS = 1000
 MOST_COLUMNS = 1000
 """Number of monitored columns, the first of a stream unless `columns` is set."""
 _PART_CELLS = 1 << 19
+_PARAMETERS = ("reference", "reset", "false_alarms", "seed")  # of a saved monitor, besides its columns
 
 logger = logging.getLogger("streamsvm")
 
@@ -282,29 +275,31 @@ class FeatureMonitor(Archived):
     def state(self) -> SavedState:
         """Return the state as a JSON header and arrays."""
         self._close_rows()
-        given = self.columns_given
+        given, (columns, n_open) = self.columns_given, self._open
         header = {
             "class": type(self).__name__,
-            "reference": self.reference,
-            "reset": self.reset,
-            "false_alarms": self.false_alarms,
+            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
             "columns": None if given is None else [encode_label(name) for name in given],
-            "seed": self.seed,
             "drift_detected": self.drift_detected,
             "n_alarms": self.n_alarms,
             "n_columns_left_out": self.n_columns_left_out,
-            "alarms": [alarm_state(alarm) for alarm in self.alarms],
+            "alarms": [alarm.saved() for alarm in self.alarms],
+            "n_open": n_open,
+            "open_names": [encode_label(name) for name in columns],
         }
-        return nested({"state": columns_state(self._columns), "open": open_state(self._open)}, header)
+        open_cells = cells_state({str(i): cells for i, cells in enumerate(columns.values())})
+        return nested({"state": self._columns.state(), "open": open_cells}, header)
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        given = header["columns"]
-        parameters = {name: header[name] for name in ("reference", "reset", "false_alarms", "seed")}
-        self = cls(columns=None if given is None else [decode_label(name) for name in given], **parameters)
-        restore_columns(self._columns, part_of((header, arrays), "state"))
-        self._open = restored_open(part_of((header, arrays), "open"))
-        self.alarms = [restored_alarm(one) for one in header["alarms"]]
+        given, state = header["columns"], (header, arrays)
+        self = cls(columns=None if given is None else [decode_label(name) for name in given], **header["parameters"])
+        self._columns.restore(part_of(state, "state"))
+        cells, n_open = restored_cells(part_of(state, "open")), whole(header["n_open"], 0, BLOCK - 1)
+        if any(len(own.numbers) != n_open for own in cells.values()):
+            raise ArchiveError(f"open events that are not {n_open}")
+        self._open = {decode_label(name): cells[str(i)] for i, name in enumerate(header["open_names"])}, n_open
+        self.alarms = [FeatureAlarm.restored(one) for one in header["alarms"]]
         self.n_alarms = whole(header["n_alarms"], len(self.alarms))
         self.n_columns_left_out = whole(header["n_columns_left_out"])
         self.drift_detected = header["drift_detected"] is True

@@ -78,22 +78,20 @@ class ColumnProfile:
         return own | {"counts": self.counts.tolist(), "design": self.design.tolist()}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], least: int = BLOCK) -> Self:
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
         """Validate and return the profile of a column from JSON.
 
         Parameters
         ----------
         given
             The result of `as_dict`.
-        least
-            Least number of events.
 
         Raises
         ------
         ArchiveError
             If values are missing or do not fit together.
         """
-        kind, n_events = given["kind"], whole(given["n_events"], least)
+        kind, n_events = given["kind"], whole(given["n_events"])
         counts = np.array([real(count, -1e300) for count in given["counts"]])
         design = _design(given["design"], n_groups=4)
         if kind not in ("number", "category", "time", "empty") or counts.shape != (pos.WIDTH,):
@@ -279,3 +277,5 @@ def _check(n_events: int, columns: Sequence[ColumnProfile], relations: Sequence[
     known |= {(column.name, True) for column in columns if min(column.middle) >= 0}
     if any(not known.issuperset(zip(one.columns, one.middle, strict=True)) for one in relations):
         raise ArchiveError("a relation has a column without a median or quartiles")
+    if any(column.n_events < BLOCK for column in columns):
+        raise ArchiveError(f"a column has fewer than {BLOCK} events")

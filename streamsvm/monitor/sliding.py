@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.features.rows import Floats
+from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.columns import Columns
@@ -76,9 +77,25 @@ class SlidingColumns(Columns):
 
         The bounds of false alarms remain.
         """
-        new = Columns(self.n_blocks * BLOCK, False, self.false_alarms, self.seed)
+        new = self._new()
         new.own.n_blocks = self.block
         new.add(self.names)
         new.add_relations(self.relations)
         new.previous, new.n_budgeted = self.previous.copy(), self.n_budgeted
         return new
+
+    def _new(self) -> Columns:
+        return Columns(self.n_blocks * BLOCK, False, self.false_alarms, self.seed)
+
+    def state(self) -> SavedState:
+        """Return the state as a JSON header and arrays."""
+        header, arrays = super().state()
+        found, of_next = nested({} if self.next is None else {"next": self.next.state()})
+        return header | found, arrays | of_next
+
+    def restore(self, state: SavedState) -> None:
+        """Restore the result of `state` in a new object."""
+        super().restore(state)
+        if "next" in state[0]:
+            self.next = self._new()
+            self.next.restore(part_of(state, "next"))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats
+from streamsvm.models.codec import SavedState, Stateful
 from streamsvm.monitor.alarms import Watches
 from streamsvm.monitor.design_effects import design_effects
 from streamsvm.monitor.kernels import BLOCK, RATIO
@@ -78,7 +79,7 @@ class ClosingWindows(NamedTuple):
     exceeds: bool
 
 
-class WindowCounts:
+class WindowCounts(Stateful):
     """Rows of counts in windows, which learn references and are compared with them.
 
     Parameters
@@ -89,6 +90,8 @@ class WindowCounts:
         Group of each count; the counts of a group have one design effect per scale.
     n_ways
         Number of ways in which a row may deviate from its reference.
+    kind
+        Class of the references.
 
     Attributes
     ----------
@@ -100,8 +103,13 @@ class WindowCounts:
         Changes of the rows.
     """
 
-    def __init__(self, sizes: Sequence[int], groups: Sequence[int], n_ways: int) -> None:
+    arrays = ("learn_from", "learn_until", "children", "n_windows", "sums", "squares", "low", "high", "last")
+    saved = (*arrays, "n_blocks", "watches")
+    signed = frozenset({"sums"})
+
+    def __init__(self, sizes: Sequence[int], groups: Sequence[int], n_ways: int, kind: Any) -> None:
         self.profiles: list[Any] = []
+        self._kind = kind
         self.watches = Watches(n_ways)
         self.sizes, self.groups = list(sizes), np.array(groups)
         width, n = len(groups), len(sizes)
@@ -111,8 +119,6 @@ class WindowCounts:
         self.n_windows, self.sums, self.squares = np.zeros((n, 0)), np.zeros((n, 0, width)), np.zeros((n, 0, width))
         # Limits of the counts, and counts of the last closed window.
         self.low, self.high, self.last = (np.zeros((n, 0, width), np.float32) for _ in range(3))
-
-    arrays = ("learn_from", "learn_until", "children", "n_windows", "sums", "squares", "low", "high", "last")
 
     def __len__(self) -> int:
         return len(self.learn_from)
@@ -263,3 +269,21 @@ class WindowCounts:
             found[s] |= (windows.counts > self.high[s][:, None]) | (windows.counts < self.low[s][:, None])
             found[s] &= ((windows.ends - windows.n_blocks) >= self.learn_until[:, None])[:, :, None]
         return found
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def state(self) -> SavedState:
+        """Return the state as a JSON header and arrays."""
+        header, arrays = super().state()
+        return header | {"profiles": [None if one is None else one.as_dict() for one in self.profiles]}, arrays
+
+    def restore(self, state: SavedState) -> None:
+        """Restore the result of `state`."""
+        self.profiles = [None if one is None else self._kind.from_dict(one) for one in state[0]["profiles"]]
+        super().restore(state)
+
+    def is_valid(self) -> bool:
+        """Return whether the restored values fit together."""
+        shapes = [getattr(self, name).shape for name in self.arrays]
+        n_rows = {shape[min(1, len(shape) - 1)] for shape in shapes} | {len(self.watches.scale), len(self.profiles)}
+        return len(n_rows) == 1 and self.n_blocks >= 0

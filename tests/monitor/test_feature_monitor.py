@@ -354,7 +354,7 @@ def test_first_values_that_are_not_whole_blocks_are_refused(n, tmp_path):
     monitor.save(path)
     header, arrays = read_archive(path)
     write_archive(path, header, arrays | {"state.first.0": np.zeros(n)})
-    with pytest.raises(ArchiveError, match="first values"):
+    with pytest.raises(ArchiveError, match="do not fit together"):
         FeatureMonitor.load(path)
 
 
