@@ -313,7 +313,7 @@ class Columns(Stateful):
         return header | first | {"names": [encode_label(name) for name in self.names]}, arrays | values
 
     def restore(self, state: SavedState) -> None:
-        """Restore the result of `state` in a new object; the caller handles errors of damaged content."""
+        """Restore the result of `state` in a new object."""
         self.names = {decode_label(name): c for c, name in enumerate(state[0]["names"])}
         self.first = {int(c): cells for c, cells in restored_cells(part_of(state, "first")).items()}
         super().restore(state)

@@ -21,13 +21,12 @@ from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.codec import SavedState, Stateful, nested, part_of
 from streamsvm.online.adapters import Predictions
-from streamsvm.run.decision_stage import RunDecisions, binary_proba
+from streamsvm.run.decisions import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
 from streamsvm.run.formatting import json_number, meant
 from streamsvm.run.outputs import FILE, request_table, with_gaps
-from streamsvm.run.stage import Judged, Step
-from streamsvm.run.stages import ModelStage
+from streamsvm.run.stages import Judged, ModelStage, Step
 
 if TYPE_CHECKING:
     from streamsvm.run.loop import RunLoop

@@ -15,7 +15,7 @@ from streamsvm.core.clock import working_time
 from streamsvm.run import stages
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, identity_of
 from streamsvm.run.config import RunConfig
-from streamsvm.run.decision_stage import DecideStage, RunDecisions, warn_of_unknown_labels
+from streamsvm.run.decisions import RunDecisions, warn_of_unknown_labels
 from streamsvm.run.errors import RunError, refusing
 from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import RefitSummary
@@ -26,7 +26,7 @@ from streamsvm.run.monitoring import MonitorStage, RunMonitor
 from streamsvm.run.notices import RunNotices
 from streamsvm.run.outputs import Outputs
 from streamsvm.run.report import Observer, Report
-from streamsvm.run.stage import Checkpointed, Stage, Step
+from streamsvm.run.stages import Checkpointed, Stage, Step
 
 
 class RunLoop:
@@ -163,8 +163,7 @@ class RunLoop:
             stages.SampleStage(self),
             *([stages.ExplainStage(self)] if config.explain else []),
             stages.DeclareStage(self),
-            # The join stores decisions with the events.
-            *([JoinStage(self, decisions)] if are_late else [stages.PredictStage(self), DecideStage(self, decisions)]),
+            (JoinStage if are_late else stages.PredictStage)(self, decisions),
             stages.MeasureStage(self),
             *([] if report.monitor is None else [MonitorStage(self, report.monitor)]),
             stages.WriteStage(self, class_names),

@@ -24,7 +24,7 @@ from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import History, refitting
 from streamsvm.run.options import option_of
-from streamsvm.run.stage import Stage, Step
+from streamsvm.run.stages import Stage, Step
 
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.events import Rejected
-from streamsvm.core.clock import working_time
 from streamsvm.labels import twin_notices
 from streamsvm.online.adapters import Predictions
 from streamsvm.run.checkpoint import Checkpoint
@@ -185,20 +184,6 @@ class Report:
                 # also if the report is not shown
                 logger.warning("%s", notice)
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
-
-
-class Rate:
-    """Events per second, over at least the last second."""
-
-    def __init__(self) -> None:
-        self._before, self._value = (working_time(), 0), 0.0
-
-    def at(self, events: int) -> float:
-        """Return the rate, given the number of events so far."""
-        (then, before), now = self._before, working_time()
-        if now - then >= 1.0 or (not before and now > then):
-            self._value, self._before = (events - before) / (now - then), (now, events)
-        return self._value
 
 
 class Observer(Protocol):

@@ -1,26 +1,144 @@
-"""Stages of the loop, except those of late labels, decisions and monitoring."""
+"""Stages of the loop, except those of late labels and monitoring."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from connectors.events import Batch, Rejected
+import numpy as np
+
+from connectors.events import Batch, Rejected, Results
 from streamsvm.core.clock import compile_seconds, working_time
-from streamsvm.online.adapters import TooManyClasses
+from streamsvm.decide.decisions import DecisionRows
+from streamsvm.features.rows import Ints
+from streamsvm.models.codec import SavedState
+from streamsvm.online.adapters import Predictions, TooManyClasses
+from streamsvm.run.accuracy_drops import AccuracyDrop
 from streamsvm.run.errors import RunError
 from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import RefitSummary
 from streamsvm.run.learners import check_names, one_by_one, written_reasons
 from streamsvm.run.outputs import prediction_table, rejection_table
-from streamsvm.run.report import Rate
-from streamsvm.run.stage import Judged, Stage, Step
 
 if TYPE_CHECKING:
+    from streamsvm.run.decisions import RunDecisions
     from streamsvm.run.loop import RunLoop
 
 _HOPELESS = 100  # this many rejected events, and none learned, indicate a wrong setting
+
+
+@dataclass(slots=True)
+class Judged:
+    """Labels of events with their predictions.
+
+    Parameters
+    ----------
+    labels, codes
+        Labels, None if unknown, and predictions by class number, -1 for none.
+    values
+        Further results of the predictions, as for `Metrics.judge`.
+    clears
+        Whether earlier losses are discarded, because probabilities are unknown from now on.
+    """
+
+    labels: Sequence[Any]
+    codes: Ints
+    values: dict[str, Any]
+    clears: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """Events on their way through the stages, each of which adds its results.
+
+    Parameters
+    ----------
+    batch
+        The events. Their rejected records are those of the source.
+    predictions
+        Predictions. Their batch has the events that were predicted, and all rejected records.
+    reasons
+        Reasons for the prediction of each event, if requested.
+    judged
+        Labels that arrived with these events or now, with the predictions.
+    n_judged
+        Number of judged events before.
+    judged_times
+        Times of the events whose late labels arrived.
+    drops
+        Drops of the accuracy within these events.
+    tables
+        Records to write beside the predictions, by role of their sink.
+    """
+
+    batch: Batch
+    predictions: Predictions = field(init=False)
+    reasons: Sequence[list[dict[str, Any]] | None] | None = None
+    judged: list[Judged] = field(default_factory=list)
+    n_judged: int = 0
+    judged_times: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    drops: Sequence[AccuracyDrop] = ()
+    tables: dict[str, Results] = field(default_factory=dict)
+
+
+class Checkpointed(Protocol):
+    """A part of a run whose state is saved in checkpoints."""
+
+    def state(self) -> SavedState:
+        """Return the state as a JSON header and arrays."""
+
+    def restore(self, state: SavedState) -> None:
+        """Restore the result of `state`."""
+
+
+class Stage:
+    """A stage of the loop. Its methods do nothing; a stage overrides those it needs.
+
+    Parameters
+    ----------
+    run
+        The run, with what its stages share: settings, streams, learner and report.
+    """
+
+    def __init__(self, run: RunLoop) -> None:
+        self.run = run
+
+    def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Split batches where this stage has to act between two events.
+
+        The code after a `yield` runs when all stages have processed the events.
+
+        Parameters
+        ----------
+        batches
+            The events.
+        """
+        return batches
+
+    def process(self, step: Step) -> None:
+        """Process events.
+
+        Parameters
+        ----------
+        step
+            Events, and results of the stages before.
+        """
+
+    def end_batch(self, *, whole: bool) -> None:
+        """Act after all events of a batch of the source, or of a part if not `whole`."""
+
+    def end(self) -> None:
+        """Act after the last event, except if the run was stopped."""
+
+    def close(self) -> None:
+        """Release memory and files."""
+
+    @property
+    def files(self) -> Set[str]:
+        """Names of files in `Checkpoint.pieces` that the state refers to."""
+        return frozenset()
 
 
 class SampleStage(Stage):
@@ -96,13 +214,29 @@ class DeclareStage(Stage):
 
 
 class PredictStage(ModelStage):
-    """Test, then train on events whose labels arrive with them."""
+    """Test, then train on events with their labels, and decide about them.
+
+    Parameters
+    ----------
+    run, decisions
+        The run and its decisions.
+    """
+
+    def __init__(self, run: RunLoop, decisions: RunDecisions) -> None:
+        super().__init__(run)
+        self._decisions = decisions
 
     def run_model(self, step: Step) -> None:
-        """Test, then train."""
-        step.predictions = predictions = self.run.learner.step(with_labels(step.batch), self.run.config.learn)
-        values = {"scores": predictions.scores, "proba": predictions.probas}
-        step.judged.append(Judged(predictions.batch.labels, predictions.codes, values))
+        """Test, then train; update the decisions with the labels."""
+        learner, learns = self.run.learner, self.run.config.learn
+        step.predictions = predictions = learner.step(with_labels(step.batch), learns)
+        labels, probas = predictions.batch.labels, predictions.probas
+        values = {"scores": predictions.scores, "proba": probas}
+        if probas is not None and self._decisions:
+            rows = DecisionRows.with_labels(probas, labels, learn=learns)
+            predictions.decided = self._decisions.run(rows, learner.classes)
+            values |= self._decisions.judged(predictions.decided, labels, learner.classes)
+        step.judged.append(Judged(labels, predictions.codes, values))
 
 
 def with_labels(batch: Batch) -> Batch:
@@ -176,6 +310,20 @@ class WriteStage(Stage):
         table = rejection_table(rejected, joined=self.run.report.late is not None)
         self.run.outputs.write("dead_letter", table)
         self.run.notices.count_rejects(rejected[-1])
+
+
+class Rate:
+    """Events per second, over at least the last second."""
+
+    def __init__(self) -> None:
+        self._before, self._value = (working_time(), 0), 0.0
+
+    def at(self, events: int) -> float:
+        """Return the rate, given the number of events so far."""
+        (then, before), now = self._before, working_time()
+        if now - then >= 1.0 or (not before and now > then):
+            self._value, self._before = (events - before) / (now - then), (now, events)
+        return self._value
 
 
 class ObserveStage(Stage):

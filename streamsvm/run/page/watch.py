@@ -28,7 +28,8 @@ from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.dashboard import DashboardState, packed
 from streamsvm.run.page.feed import COLUMNS, Series
 from streamsvm.run.page.server import Server
-from streamsvm.run.report import Rate, Report
+from streamsvm.run.report import Report
+from streamsvm.run.stages import Rate
 
 _CHECK_S = 1.0
 _RESPONSE_S = 10.0

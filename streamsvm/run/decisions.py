@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,6 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import SetupError
 from streamsvm.run.formatting import meanings, meant
 from streamsvm.run.options import option_of
-from streamsvm.run.stage import Stage, Step
-
-if TYPE_CHECKING:
-    from streamsvm.run.loop import RunLoop
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -92,30 +88,6 @@ class RunDecisions(Decisions):
             self.costs.counts = state[1]["counts"]
         if self.alarms is not None:
             self.alarms.restore(part_of(state, "alarms"))
-
-
-class DecideStage(Stage):
-    """Decide about each event, and update the decisions with its label.
-
-    Parameters
-    ----------
-    run, decisions
-        The run and its decisions.
-    """
-
-    def __init__(self, run: RunLoop, decisions: RunDecisions) -> None:
-        super().__init__(run)
-        self._decisions = decisions
-
-    def process(self, step: Step) -> None:
-        """Decide about events in order."""
-        predictions, classes = step.predictions, self.run.learner.classes
-        if predictions.probas is None or not self._decisions:
-            return
-        rows = DecisionRows.with_labels(predictions.probas, predictions.batch.labels, learn=self.run.config.learn)
-        predictions.decided = self._decisions.run(rows, classes)
-        for judged in step.judged:
-            judged.values |= self._decisions.judged(predictions.decided, judged.labels, classes)
 
 
 def _spelled(given: Any) -> Any:
