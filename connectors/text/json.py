@@ -21,7 +21,7 @@ from connectors.columns.cells import Bad, Labels, is_missing, number_of, shown
 from connectors.columns.counters import warn_of_numbers
 from connectors.columns.envelopes import Envelope, recognized
 from connectors.columns.nested import Flattening
-from connectors.columns.number_formats import repeated_texts
+from connectors.columns.number_formats import LONGEST, repeated_texts
 from connectors.columns.numbers import sampled
 from connectors.columns.roles import Roles
 from connectors.columns.text import Header, TextColumns
@@ -37,7 +37,12 @@ from connectors.text.source import TextSource
 _NUMBERS = frozenset({int, float, NoneType})
 
 FEWEST_EVENTS = 100
-"""Number of events of a live stream that decide the formats of those after them."""
+"""Number of events of a live stream that decide the formats of those after them.
+
+Also the number of texts that decide a feature without a value in the first events.
+"""
+# Greatest number of such features at a time.
+_MOST_LATE = 100
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
@@ -104,13 +109,16 @@ class JsonColumns(TextColumns):
         self.nested = Flattening(options, self._roles.unused, roles, self.numbers.notices)
         self._labels = Labels(self._roles.missing, self.numbers.notices, str)
         self._first: list[dict[str, Any]] = []  # replaced, not changed, because positions contain it
+        self._decided = set[str]()  # features whose texts have been inspected, or that are not only texts
+        self._late: dict[str, list[str]] = {}  # first texts of other features; lists are replaced, too
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
         self.objects = JsonObjects(exact, self.envelope)
 
     def _decisions(self) -> dict[str, tuple[Any, str]]:
+        late = {"inspected": (self, "_decided"), "late": (self, "_late")}
         skipped = {} if self.envelope is None else {"skipped": (self.envelope, "skipped")}
-        return super()._decisions() | {"nested": (self.nested, "decided"), "first": (self, "_first")} | skipped
+        return super()._decisions() | {"nested": (self.nested, "decided"), "first": (self, "_first")} | late | skipped
 
     @property
     def notices(self) -> list[str]:
@@ -155,6 +163,7 @@ class JsonColumns(TextColumns):
     def _inspect_values(self, rows: Sequence[Any], source: str | None) -> None:
         """Decide which texts are numbers. Warn of counters and sentinels."""
         self.numbers.is_sampled = True
+        self._decided.update(name for row in rows for name, value in row.items() if value is not None)
         with self.numbers.notices.together():
             columns: dict[str, list[Any]] = {}
             for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
@@ -295,14 +304,42 @@ class JsonColumns(TextColumns):
                     for name, value in row.items()
                     if type(value) is str and name not in self._convert
                 }
+        starts = self._decide_late(rows) if self.numbers.is_sampled and str in kinds else {}
         for name, texts in self.numbers.markers.items():
-            for row in rows:
+            for row in rows[starts.get(name, 0) :]:
                 if type(value := row.get(name)) is str and value.strip() in texts:
                     row[name] = None
         for name, kind in (dict.fromkeys(self.numbers.formatted, "number") | self._convert).items():
-            for i, row in enumerate(rows):
+            start = starts.get(name, 0)
+            for i, row in enumerate(rows[start:], start):
                 self._convert_one(row, name, kind, i, bad)
         return rows
+
+    def _decide_late(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+        """Read texts of features without a value in the first events; their first texts decide.
+
+        Before, each is read alone, as in the first events of a live stream. Returns the first row after the decision,
+        by feature.
+        """
+        starts: dict[str, int] = {}
+        if set[str]().union(*rows) <= self._decided:  # nearly always
+            return starts
+        late = self._late.copy()
+        for i, row in enumerate(rows):
+            for name in [name for name in row if name not in self._decided and name not in self._convert]:
+                text = row[name]
+                if type(text) is not str or is_missing(text, self._roles.missing_numbers):
+                    continue
+                if name not in late and len(late) == _MOST_LATE:  # names may be new in every event
+                    continue
+                late[name] = [*late.get(name, ()), text[: LONGEST + 1]]
+                row[name] = self.numbers.value_alone(text)
+                if len(late[name]) == FEWEST_EVENTS:
+                    self.numbers.decide(None, {name: late.pop(name)})
+                    self._decided.add(name)
+                    starts[name] = i + 1
+        self._late = late
+        return starts
 
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:

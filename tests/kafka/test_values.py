@@ -56,8 +56,10 @@ def test_rows_do_not_depend_on_other_rows_of_a_batch():
 
 @pytest.mark.parametrize("size", [1, 7, 70, 1000])
 def test_number_formats_do_not_depend_on_resumptions(size):
-    texts = ["gone" if i % 3 == 0 else f"{i},5" for i in range(150)]
-    rows = [{"op": "r", "before": None, "after": {"x": i, "y": "A", "n": {"t": text}}} for i, text in enumerate(texts)]
+    texts = ["gone" if i % 3 == 0 else f"{i},5" for i in range(250)]
+    late = [f"{i},5" if i > 110 else None for i in range(250)]
+    contents = [{"t": text, "late": other} for text, other in zip(texts, late, strict=True)]
+    rows = [{"op": "r", "before": None, "after": {"x": i, "y": "A", "n": n}} for i, n in enumerate(contents)]
     values = [json.dumps(row).encode() for row in rows]
     values[20:20] = [b"{oops", json.dumps({"op": "d", "before": {"x": 1}, "after": None}).encode()]
     found = []
@@ -71,7 +73,7 @@ def test_number_formats_do_not_depend_on_resumptions(size):
                 reader.restore(position)
         found.append(features)
     assert found[0] == found[1]
-    assert found[0][-1] == {"x": 149, "n.t": 149.5}
+    assert found[0][-1] == {"x": 249, "n.t": None, "n.late": 249.5}
 
 
 def test_labels_of_another_type_are_other_classes():

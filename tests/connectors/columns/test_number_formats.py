@@ -399,6 +399,8 @@ def test_formats_in_json_from_kafka_do_not_depend_on_batches(options):
             "u": "unknown" if i % 3 else f"{i}.5",
             "d": d,
             "late": late,
+            "later": f"1.{i:03},5" if i >= 150 else None,
+            "code": f"A{i}" if i >= 180 else None,
             "y": i % 2,
             "k": f"{i}",
             "t": i,
@@ -422,6 +424,8 @@ def test_formats_in_json_from_kafka_do_not_depend_on_batches(options):
 
     whole = told(1024)
     assert whole[0][99][2] != whole[0][103][2]
+    assert [("'later': 1399.5" in row[2], "'code': 'A399'" in row[2]) for row in whole[0][-1:]] == [(True, True)]
+    assert any("'later'" in text and "thousands=." in text for text in whole[1])
     assert [told(*sizes) for sizes in [(1,), (7,), (100,), (99, 1, 2), (101, 13)]] == [whole] * 5
 
 
