@@ -316,10 +316,10 @@ class JsonColumns(TextColumns):
         return rows
 
     def _decide_late(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-        """Read texts of features without a value in the first events; their first texts decide.
+        """Read texts of features without a value in the first events.
 
-        Before, each is read alone, as in the first events of a live stream. Returns the first row after the decision,
-        by feature.
+        The first texts of a feature decide. Before, each is read alone, as in the first events of a live stream.
+        Returns the first row after the decision, by feature.
         """
         starts: dict[str, int] = {}
         if set[str]().union(*rows) <= self._decided:  # nearly always
