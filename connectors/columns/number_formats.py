@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -28,6 +28,7 @@ _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 # A column with fewer distinct numbers may contain codes.
 FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
+_CODE = re.compile(r"\s*([A-Za-z]+)(\s*)(\d+)\s*")
 _PUNCTUATION = re.compile(r"[\s._/\\()\[\]<>#?!\u2013\u2014-]")  # in which spellings of a missing value differ
 # Numbers in parentheses, and with the minus sign after the digits, are negative.
 _NEGATIVE = re.compile(r"\s*(?:\(([^()+-]*)\)|([^()+-]*\d)-)\s*")
@@ -207,6 +208,28 @@ def with_unit(number_format: NumberFormat, cells: Sequence[str]) -> NumberFormat
 def are_addresses(cells: Sequence[str]) -> bool:
     """Return whether all texts are IP addresses."""
     return all(map(_ADDRESS.fullmatch, cells))
+
+
+def are_codes(cells: Iterable[str]) -> bool:
+    """Return whether texts such as ``CAD811`` are codes, and not amounts of money.
+
+    Codes have various letters, leading zeros, or equally many digits directly after the letters. Other texts must have
+    no digits.
+
+    Examples
+    --------
+    >>> are_codes(["CAD811", "CAD120"]), are_codes(["EUR5", "ABC7"]), are_codes(["EUR 007"])
+    (True, True, True)
+    >>> are_codes(["EUR5", "EUR12"]), are_codes(["EUR 100", "EUR 250"]), are_codes(["EUR5.50"])
+    (False, False, False)
+    """
+    found = [_CODE.fullmatch(cell) for cell in {*cells} if _DIGIT.search(cell)]
+    parts = [each.groups() for each in found if each is not None]
+    if not parts or len(parts) < len(found) or not any(letters in _CURRENCY for letters, _, _ in parts):
+        return False
+    letters, spaces, digits = (set(part) for part in zip(*parts, strict=True))
+    is_padded = any(number[0] == "0" and len(number) > 1 for number in digits)
+    return is_padded or (spaces == {""} and (len(letters) > 1 or len(set(map(len, digits))) == 1))
 
 
 def look_alike(cells: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import chain
 from typing import Any
@@ -21,6 +21,7 @@ from connectors.columns.number_formats import (
     NUMBER_FORMATS,
     FormattedNumbers,
     NumberFormat,
+    are_codes,
     look_alike,
     readings,
     readings_of_rare,
@@ -131,7 +132,9 @@ class NumberColumns:
         is_declared, own = self._is_declared(name), self._roles.number_format
         shares = {} if is_declared else repeated_texts(name, present)
         numbers = [cell for cell in present if cell not in shares]
-        n_plain, tried = sum(map(is_number, numbers)), NUMBER_FORMATS if own is None else (own,)
+        n_plain = sum(map(is_number, numbers))
+        tried: Sequence[NumberFormat] = NUMBER_FORMATS if own is None else (own,)
+        tried = tried if is_declared or not are_codes(present) else ()
         are_plain = 10 * n_plain >= 9 * len(numbers)
         if own is not None:
             is_tried = sum(map(own.reads, numbers)) >= n_plain
@@ -303,6 +306,8 @@ class NumberColumns:
     def value_alone(self, cell: str) -> float | str | None:
         """Read a cell of a column of unknown format; None if it has two meanings."""
         own = self._roles.number_format
+        if are_codes([cell]):
+            return cell
         found = readings([cell], NUMBER_FORMATS if own is None else (own,))
         if not found:
             return cell

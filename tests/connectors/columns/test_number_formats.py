@@ -366,6 +366,24 @@ def test_numbers_in_several_formats_are_reported_and_not_guessed(tmp_path, caplo
     assert all(one.replace("5", "1") in said or one in said for one in ["'a'", *examples])
 
 
+@pytest.mark.parametrize(
+    "cells", [["CAD811", "CAD120"], ["EUR5", "EUR6"], ["EUR5", "EUR12", "XA7"], ["USD 007", "USD 12"]]
+)
+def test_codes_with_the_letters_of_a_currency_are_no_amounts(tmp_path, caplog, cells):
+    assert column(tmp_path / "a.csv", csv(cells * 8), delimiter=";") == (cells * 8, [])
+    assert not caplog.records
+    rows = [json.dumps({"a": cell, "y": 0}).encode() for cell in cells * 50]
+    assert [row["a"] for row in kafka(JsonValues).read(rows).features[100:]] == (cells * 50)[100:]
+    amounts, _ = column(tmp_path / "b.csv", csv(cells[:1] * 8), delimiter=";", types="a:number")
+    assert amounts[0] == float("".join(filter(str.isdigit, cells[0])))
+
+
+@pytest.mark.parametrize("cells", [["EUR5", "EUR12"], ["EUR 100", "EUR 250"], ["EUR5.50", "EUR6.50"], ["$100", "$200"]])
+def test_amounts_of_whole_numbers_are_no_codes(tmp_path, cells):
+    found, _ = column(tmp_path / "a.csv", csv(cells * 8), delimiter=";")
+    assert set(map(type, found)) == {float}
+
+
 def test_a_late_unit_is_rejected(tmp_path):
     cells = ["5.1 %"] * 1000 + ["0 %", "0", "0.05"]
     found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";")
