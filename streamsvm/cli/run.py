@@ -94,7 +94,7 @@ def _rejects(report: Report) -> str:
     from streamsvm.run.notices import rejection
 
     rejected, events = report.metrics.rejected, report.metrics.events
-    first = "".join(f"; the first one: {rejection(one)}" for one in report.examples[:1])
+    first = "".join(f"; the first one: {rejection(one)}" for one in report.rejects.first[:1])
     return f"more than half of all events were rejected, {rejected:,} of {rejected + events:,}{first}"
 
 

@@ -162,20 +162,17 @@ class Watches(Stateful):
         changed: NDArray[np.bool_] = self.scale >= 0
         return changed
 
-    def update(
-        self, deviates: Sequence[NDArray[np.bool_]], ends: Sequence[NDArray[np.int64]], sizes: Sequence[int]
-    ) -> list[Hit]:
+    def update(self, deviates: Sequence[NDArray[np.bool_]], windows: Sequence[Any]) -> list[Hit]:
         """Take closed windows of all scales; return the rows that begin to deviate.
 
         Parameters
         ----------
         deviates
             Whether each window deviates, shape (n_rows, n_ways, n_windows), by scale.
-        ends
-            Ends of the windows in blocks, by scale.
-        sizes
-            Sizes of windows in blocks, by scale.
+        windows
+            The closed windows by scale.
         """
+        ends, sizes = [own.ends for own in windows], [own.n_blocks for own in windows]
         active = self.is_changed
         for found in deviates:
             active = active | found.any(axis=2)

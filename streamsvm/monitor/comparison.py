@@ -50,7 +50,7 @@ def compare(
         for c in np.flatnonzero(own[:, _VALUES].any(axis=1)).tolist():
             _confirm(columns, closed[s], beyond[s][c], s, c)
             own[c, _VALUES] = beyond[s][c][:, : pos.MISSING].any(axis=1)
-    hits = watches.update(deviates, [windows.ends for windows in closed], [windows.n_blocks for windows in closed])
+    hits = watches.update(deviates, closed)
     hits.sort(key=lambda hit: (closed[hit.scale].ends[hit.window], -hit.way))
     return [_alarm(columns, closed[hit.scale], beyond[hit.scale], hit) for hit in hits]
 
@@ -141,7 +141,7 @@ def compare_relations(
         relations = np.flatnonzero((members == c).any(axis=1))
         for own, windows in zip(deviates, closed, strict=True):
             own[relations] &= ~((windows.ends >= raised) & (windows.ends - windows.n_blocks < end))
-    hits = watches.update(deviates, [windows.ends for windows in closed], [windows.n_blocks for windows in closed])
+    hits = watches.update(deviates, closed)
     changes = watches.changes()
     unexplained = []
     for hit in hits:

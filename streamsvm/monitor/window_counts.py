@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from streamsvm.features.rows import Floats
 from streamsvm.models.codec import SavedState, Stateful
 from streamsvm.monitor.alarms import Watches
-from streamsvm.monitor.design_effects import design_effects
 from streamsvm.monitor.kernels import BLOCK, RATIO
-from streamsvm.monitor.two_sample_tests import Counts, critical_counts
+from streamsvm.monitor.two_sample_tests import Counts, critical_counts, design_effects
 
 _NEVER = 1 << 60
 

@@ -146,7 +146,10 @@ class Checkpoint:
         except ValueError as error:
             what = f"{error}; use another --checkpoint directory, or --reset to start over"
             raise SetupError(what, "checkpoint", option="--reset") from error
-        self._compare(snapshot.identity, identity)
+        if changes := _changes(snapshot.identity, identity):
+            what = f"the checkpoint in {self.directory} is of a run with other settings: {'; '.join(changes)}. Use the"
+            hint = "same settings to resume, another --checkpoint directory, or --reset to start over"
+            raise SetupError(f"{what} {hint}", "another run", option="--reset")
         if snapshot.code not in ("", kind_of_code()):
             logger.warning(
                 "the checkpoint was computed by code of %s, and this run uses code of %s: the last bits of "
@@ -194,13 +197,6 @@ class Checkpoint:
             what = f"the checkpoint in {self.directory} does not fit this version of streamsvm: {error}"
             hint = "Resume it with the version that wrote it, or use --reset to start over"
             raise SetupError(f"cannot resume: {what}. {hint}", "checkpoint", option="--reset") from error
-
-    def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
-        changes = _changes(old, new)
-        if changes:
-            what = f"the checkpoint in {self.directory} is of a run with other settings: {'; '.join(changes)}. Use the"
-            hint = "same settings to resume, another --checkpoint directory, or --reset to start over"
-            raise SetupError(f"{what} {hint}", "another run", option="--reset")
 
 
 def identity_of(model: Any, source: Source, sinks: Mapping[str, Sink], settings: Mapping[str, Any]) -> dict[str, str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from connectors.events import Batch, LateLabels
+from connectors.events import Batch
 from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
 from streamsvm.names import feature
 from streamsvm.online.adapters import BatchAdapter, EventAdapter
@@ -99,21 +96,6 @@ def reasons_for(
         return None
     more |= {"label": label, "evaluations": evaluations}
     return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), **more)
-
-
-def one_by_one(batch: Batch) -> Iterator[Batch]:
-    """Split a batch into single events and the labels between them."""
-    late, n = batch.late or LateLabels([], [], [], np.zeros(0, np.int64)), len(batch)
-    ends = np.searchsorted(late.before, np.arange(n + 1), "right").tolist()
-    nothing = None if batch.late is None else late.part(0, 0, n=0)
-    if batch.rejected and not n:
-        yield batch
-        return
-    for i, (start, end) in enumerate(pairwise([0, *ends])):
-        if end > start:
-            yield replace(batch.part(0, 0), late=late.part(start, end, n=i))
-        if i < n:
-            yield replace(batch.part(i, i + 1), late=nothing, rejected=batch.rejected if i == 0 else [])
 
 
 def written_reasons(learner: Learner, x: dict[Any, Any], most: int) -> list[dict[str, Any]] | None:

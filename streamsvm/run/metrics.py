@@ -64,6 +64,8 @@ class Metrics(Stateful):
     taken, events, rejected, unanswered
         Number of events passed to the learner, of predicted events, of events rejected by the source or the learner,
         and of labelled events without a prediction.
+    seen
+        Counts of `labels` as labels; the last ones may be predictions only.
     drops
         Drops of the accuracy.
     order
@@ -85,7 +87,7 @@ class Metrics(Stateful):
 
     saved = (
         *("taken", "events", "rejected", "unanswered", "last", "leader"),
-        *("drops", "order", "measures", "_seen", "_first"),
+        *("drops", "order", "measures", "seen", "_first"),
     )
 
     def __init__(self, window: int = 1000) -> None:
@@ -94,7 +96,7 @@ class Metrics(Stateful):
         self.measures = Measures(window)
         self._code = LabelCodes()
         self._pairs: Counter[int] = Counter()
-        self._seen = np.zeros(0, np.int64)  # counts of labels
+        self.seen = np.zeros(0, np.int64)
         self._first = np.zeros(0, np.int64)  # number of labels before the first one of each
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
         self.order = LabelOrder()
@@ -163,11 +165,6 @@ class Metrics(Stateful):
         found[:, self._of_model[:n]] = values
         return found
 
-    @property
-    def order_notice(self) -> str:
-        """Return a notice about sorted labels, empty if they are not."""
-        return self.order.notice(self.labels)
-
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         before = np.concatenate([[self.last], truth[:-1]])
         self.last = int(truth[-1])
@@ -177,13 +174,13 @@ class Metrics(Stateful):
     def _majority(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each label equals the most frequent label before it."""
         seen = np.zeros(len(self._code), np.int64)
-        seen[: len(self._seen)] = self._seen
+        seen[: len(self.seen)] = self.seen
         ahead = seen[self.leader] if self.leader >= 0 else 0
-        self._seen = seen + np.bincount(truth, minlength=len(seen))
-        if len(new := np.flatnonzero((seen == 0) & (self._seen > 0))):
+        self.seen = seen + np.bincount(truth, minlength=len(seen))
+        if len(new := np.flatnonzero((seen == 0) & (self.seen > 0))):
             self._first = np.concatenate([self._first, np.full(len(seen) - len(self._first), -1)])
             self._first[new] = [seen.sum() + np.argmax(truth == code) for code in new]
-        if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # none can overtake
+        if self.leader >= 0 and (self.seen > ahead).sum() <= (self.seen[self.leader] > ahead):  # none can overtake
             unchanged: NDArray[np.bool_] = truth == self.leader
             return unchanged
         counts, hits = seen.tolist(), []
@@ -198,11 +195,6 @@ class Metrics(Stateful):
     def labels(self) -> list[Any]:
         """Labels and predictions so far, in order of appearance."""
         return list(self._code)
-
-    @property
-    def seen(self) -> NDArray[np.int64]:
-        """Counts of `labels` as labels; the last ones may be predictions only."""
-        return self._seen
 
     @property
     def arrivals(self) -> list[tuple[Any, int]]:
@@ -238,7 +230,7 @@ class Metrics(Stateful):
 
         Of two classes, only the rarer one is included.
         """
-        counts = {code: int(self._seen[code]) for code in range(min(len(self._seen), self.measures.ranking.n_classes))}
+        counts = {code: int(self.seen[code]) for code in range(min(len(self.seen), self.measures.ranking.n_classes))}
         names = list(self._code)
         rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], str(names[code])))
         return [(names[code], code) for code in (rarest[:1] if len(rarest) == 2 else rarest)]
@@ -284,7 +276,7 @@ class Metrics(Stateful):
             and all(count >= 0 for count in pairs.values())
             and pairs.total() < 1 << 62
             and self.order.fits(n)
-            and max(self.last + 1, self.leader + 1, len(self._first)) <= len(self._seen) <= n
+            and max(self.last + 1, self.leader + 1, len(self._first)) <= len(self.seen) <= n
         )
 
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +65,7 @@ class RunMonitor:
         self._config = config
         given = self._given = DEFAULT_REFERENCE if config.reference is None else config.reference
         self.profile = read_profile(given) if isinstance(given, str) else None
+        self._known = [] if self.profile is None else [column.name for column in self.profile.columns]
         options: dict[str, Any] = {} if config.false_alarms is None else {"false_alarms": config.false_alarms}
         options |= {"reset": config.reset_reference.replace("-", "_")} if config.reset_reference else {}
         if self.profile is not None:
@@ -78,11 +80,6 @@ class RunMonitor:
         self._rows: list[dict[str, Any]] = []  # records to write once their events are processed
         self._n_processed = 0  # events
         self._lock = threading.Lock()  # metrics are read by another thread
-
-    @property
-    def _known(self) -> list[Any]:
-        """Columns of the profile."""
-        return [] if self.profile is None else [column.name for column in self.profile.columns]
 
     @property
     def _no_features(self) -> set[str]:
@@ -126,23 +123,12 @@ class RunMonitor:
         n_events, n_alarms = features.n_events, features.n_alarms
         with self._lock:
             features.learn_many(batch.features or batch.rows())
-        at = []
+        at, judged = [], history.at[-1] if history.at else 0
         for alarm in features.alarms[max(0, len(features.alarms) - features.n_alarms + n_alarms) :]:
             at.append(alarm.event - n_events)
-            self._add(
-                batch,
-                at[-1] - 1,
-                kind=alarm.kind,
-                column=_name_of(alarm.column),
-                events=alarm.event,
-                since=alarm.since,
-                judged=(judged := history.at[-1] if history.at else 0),
-                labelled=None if are_late else judged,
-                before=alarm.before,
-                after=alarm.after,
-                evidence=alarm.evidence,
-                relevance=_relevance(alarm.column, history),
-            )
+            found = asdict(alarm) | {"column": _name_of(alarm.column), "events": alarm.event}
+            found |= {"judged": judged, "labelled": None if are_late else judged}
+            self._add(batch, at[-1] - 1, relevance=_relevance(alarm.column, history), **found)
         return at
 
     def records(self, step: Step, drops: Iterable[AccuracyDrop]) -> dict[str, Sequence[Any]]:

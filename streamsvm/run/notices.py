@@ -25,7 +25,7 @@ _FEWEST, _MANY = 3, 50
 _CHECK_EVENTS = 100  # events between two checks of the rejected ones
 _WARN_AGAIN_S = 60.0
 _VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # values that differ between events with a common reason
-_MOST_REASONS, _MOST_LAST = 20, 5
+_MOST_REASONS, _MOST_FIRST, _MOST_LAST = 20, 3, 5
 _OTHERS = "other reasons"
 
 logger = logging.getLogger("streamsvm.run")
@@ -80,7 +80,8 @@ class RunNotices:
     @property
     def of_labels(self) -> list[str]:
         """Warnings about labels that still apply."""
-        order = self._metrics.order_notice if self._is_sorted else ""  # empty once an earlier label returns
+        metrics = self._metrics
+        order = metrics.order.notice(metrics.labels) if self._is_sorted else ""  # empty once an earlier label returns
         return [*self._strange.texts, *([order] if order else []), *([self._last] if self._last else [])]
 
     def check_labels(self, classes: Sequence[Any], fraction: float) -> None:
@@ -90,7 +91,8 @@ class RunNotices:
         evidence, because persistent labels come in runs but return.
         """
         metrics = self._metrics
-        if self._learns and not self._is_sorted and fraction >= _HALF and (notice := metrics.order_notice):
+        is_open = self._learns and not self._is_sorted and fraction >= _HALF
+        if is_open and (notice := metrics.order.notice(metrics.labels)):
             self._is_sorted = True
             logger.warning("%s: %s", self._source.name, notice)
         if classes and not self._learns and len(metrics.labels) > len(classes):
@@ -134,14 +136,14 @@ class RunNotices:
 
 
 class Rejects:
-    """Counts of rejected events by reason, and the last events.
+    """Counts of rejected events by reason, and the first and last events.
 
     Attributes
     ----------
     reasons
         Number of events by reason, without values; after 20 reasons, others are counted together.
-    last
-        The last five events.
+    first, last
+        The first three events, and the last five.
 
     Examples
     --------
@@ -153,6 +155,7 @@ class Rejects:
 
     def __init__(self) -> None:
         self.reasons: Counter[str] = Counter()
+        self.first: list[Rejected] = []
         self.last: deque[Rejected] = deque(maxlen=_MOST_LAST)
 
     def add(self, rejected: Iterable[Rejected]) -> None:
@@ -161,4 +164,5 @@ class Rejects:
             reason = _VALUES.sub("…", one.reason[:300])
             known = reason in self.reasons or len(self.reasons) < _MOST_REASONS
             self.reasons[reason if known else _OTHERS] += 1
+            self.first += [one] if len(self.first) < _MOST_FIRST else []
             self.last.append(one)

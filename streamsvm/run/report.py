@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from connectors.events import Rejected
 from streamsvm.labels import twin_notices
 from streamsvm.online.adapters import Predictions
 from streamsvm.run.checkpoint import Checkpoint
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from streamsvm.run.late_labels import JoinStage
 
 logger = logging.getLogger("streamsvm.run")
-
-_EXAMPLES = 3
 
 
 @dataclass(slots=True, repr=False)
@@ -61,8 +58,6 @@ class Report:
         Wall time of compiling kernels in this process, which other times exclude.
     first_prediction_s
         Seconds from the start of the process to the first prediction.
-    examples
-        First few rejected events of this process.
     checkpoint
         Checkpoint with snapshots, None for no checkpoint.
     lag
@@ -100,11 +95,10 @@ class Report:
     learner_seconds: float = 0.0
     compile_seconds: float = 0.0
     first_prediction_s: float | None = None
-    examples: list[Rejected] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
     lag: Mapping[Any, int] | None = None
     stalls: int = 0
-    learner: Learner | None = None
+    learner: Learner = field(init=False)
     predictions: Predictions | None = None
     rejects: Rejects = field(default_factory=Rejects)
     late: JoinStage | None = None
@@ -148,18 +142,6 @@ class Report:
         shares = self.metrics.seen / max(float(self.metrics.seen.sum()), 1.0)
         return self.late.estimate.now(min(1.0, sum(self.changed_shares.values())), float((shares**2).sum()))
 
-    def reject(self, rejected: Sequence[Rejected]) -> None:
-        """Count rejected records.
-
-        Parameters
-        ----------
-        rejected
-            The records. The first ones are kept as examples.
-        """
-        self.metrics.rejected += len(rejected)
-        self.examples += rejected[: _EXAMPLES - len(self.examples)]
-        self.rejects.add(rejected)
-
     def record_model(self, model: Any, notices: RunNotices) -> None:
         """Record the final state of the model.
 
@@ -173,7 +155,7 @@ class Report:
         metrics, self.insight = self.metrics, Insight.of(model)
         self.refits, self.source_notices = RefitSummary.of(model), notices.of_source
         self.notices = notices_of(model) + self.source_notices
-        if not hasattr(model, "notices") and self.learner is not None:
+        if not hasattr(model, "notices"):
             self.notices += twin_notices(self.learner.classes)
         self.notices += notices.of_labels
         if self.late is not None and self.late.key_notice:

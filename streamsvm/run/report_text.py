@@ -368,4 +368,4 @@ def _rejected_lines(report: Report) -> list[str]:
         "only counted (--dead-letter FILE writes them)" if report.rejected is None else f"written to {report.rejected}"
     )
     lines = [f"{count:,} event{'s' * (count > 1)} rejected, {where}"]
-    return [*lines, *(f"  {rejection(example, _LONGEST)}" for example in report.examples)]
+    return [*lines, *(f"  {rejection(example, _LONGEST)}" for example in report.rejects.first)]

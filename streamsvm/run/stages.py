@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from streamsvm.run.accuracy_drops import AccuracyDrop
 from streamsvm.run.errors import RunError
 from streamsvm.run.formatting import ClassNames
 from streamsvm.run.history import RefitSummary
-from streamsvm.run.learners import check_names, one_by_one, written_reasons
+from streamsvm.run.learners import check_names, written_reasons
 from streamsvm.run.outputs import prediction_table, rejection_table
 
 if TYPE_CHECKING:
@@ -187,8 +186,16 @@ class ExplainStage(ModelStage):
     """Find the reasons for each prediction, before the model learns the event."""
 
     def split(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Split batches into single events."""
-        return chain.from_iterable(map(one_by_one, batches))
+        """Split batches into single events and the labels between them."""
+        for rest in batches:
+            while len(rest):
+                event, rest = rest.cut(1)
+                if event.late is not None and len(event.late):
+                    yield replace(event.part(0, 0), late=event.late)
+                    event.late = event.late.part(0, 0, n=0)
+                yield event
+            if rest.rejected or (rest.late is not None and len(rest.late)):
+                yield rest
 
     def run_model(self, step: Step) -> None:
         """Find the reasons for the prediction of an event."""
@@ -306,8 +313,10 @@ class WriteStage(Stage):
 
     def _reject(self, rejected: Sequence[Rejected]) -> None:
         """Count rejected records, and write them to the dead-letter output."""
-        self.run.report.reject(rejected)
-        table = rejection_table(rejected, joined=self.run.report.late is not None)
+        report = self.run.report
+        report.metrics.rejected += len(rejected)
+        report.rejects.add(rejected)
+        table = rejection_table(rejected, joined=report.late is not None)
         self.run.outputs.write("dead_letter", table)
         self.run.notices.count_rejects(rejected[-1])
 

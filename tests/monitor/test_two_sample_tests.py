@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from streamsvm.monitor.design_effects import design_effects
-from streamsvm.monitor.two_sample_tests import critical_counts, log_tail
+from streamsvm.monitor.two_sample_tests import critical_counts, design_effects, log_tail
 
 
 @given(st.integers(1, 300), st.integers(1, 2000), st.data())

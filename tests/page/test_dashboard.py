@@ -198,7 +198,6 @@ def test_reasons(model):
     model.run_batch(rows, ["yes" if row["tells"] > 0 else "no" for row in rows])
     source = open_source("synthetic:sea?n=100&batch_size=100")
     board, report, _ = ran(model.clone(), source)
-    assert report.learner is not None
     report.learner.model = model
     batch = Batch([{"tells": 1.2, "says nothing": 0.3}], ["yes"], Origins({}, {"row": [7]}), {})
     report.predictions = Predictions(np.array([model.classes_.index("yes")]), np.array([0.9]), batch=batch)

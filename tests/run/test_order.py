@@ -118,7 +118,7 @@ def test_sorted_labels_are_noticed_in_any_batches(name):
         for start, end in pairwise([*range(0, len(y), size), len(y)]):
             metrics.judge(y[start:end].tolist(), np.full(end - start, -1), [])
             metrics = restored(Metrics(), metrics.state()) if size == 97 else metrics
-        found.add(metrics.order_notice)
+        found.add(metrics.order.notice(metrics.labels))
     (notice,) = found
     assert bool(notice) == (name in SORTED)
 

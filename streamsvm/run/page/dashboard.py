@@ -105,7 +105,7 @@ class DashboardState:
     def _take(self, report: Report) -> None:
         """Store the events of the latest batch, once."""
         latest = report.predictions
-        if latest is None or report.learner is None or latest is self._taken_from or not len(latest.batch):
+        if latest is None or latest is self._taken_from or not len(latest.batch):
             return
         self._taken_from = latest
         self._events.add(latest)
@@ -125,8 +125,6 @@ class DashboardState:
         watch = Stopwatch()
         number, answer = self._questions.popleft()
         try:
-            if report.learner is None:
-                raise LookupError("nothing runs yet")
             relevance = Insight.of(report.learner.model).relevance
             answer.set_result(packed(reasons(self._events[number], report.learner, relevance)))
         except Exception as error:  # an error of an answer must not stop the run
@@ -201,7 +199,7 @@ class DashboardState:
     # The state --------------------------------------------------------------------------------------------------------
 
     def _state(self, report: Report, fraction: float | None) -> dict[str, Any]:
-        model = None if report.learner is None else report.learner.model
+        model = report.learner.model
         insight, now = Insight.of(model), time.time()
         figures = _figures(report, now)
         self._series.add(figures)
@@ -218,7 +216,7 @@ class DashboardState:
             ],
             "autocorrelation": insight.autocorrelation,
             "features": features(report, insight.relevance),
-            "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
+            "latest": self._events.lines(report.learner.classes),
             "notices": notices_of(model) + report.source_notices,
             "point": {
                 "figures": [figures[name] for name in COLUMNS],

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from connectors.events import Batch
 from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.names import feature, shown
 from streamsvm.online.adapters import Predictions
-from streamsvm.run.formatting import plain
+from streamsvm.run.formatting import json_number, plain
 from streamsvm.run.learners import Learner, reasons_for
 
 _MOST_AT_ONCE = 20
@@ -26,30 +24,12 @@ _LONGEST = 120
 _MOST_S = 0.25  # seconds for asking a model that takes one event at a time
 
 
-@dataclass(frozen=True, slots=True)
-class ShownEvent:
-    """An event with its prediction."""
+class ShownEvent(NamedTuple):
+    """An event with its prediction: its line in the table, and its features."""
 
-    number: int
-    at: float
-    place: str
+    line: Mapping[str, Any]
     row: Mapping[Any, Any]
-    label: Any
     prediction: Any
-    score: float
-
-    def table_row(self) -> dict[str, Any]:
-        """Return the row for the table of the latest events."""
-        known = self.label is not None
-        return {
-            "id": self.number,
-            "at": self.at,
-            "place": self.place,
-            "prediction": None if self.prediction is None else shown(self.prediction),
-            "score": None if math.isnan(self.score) else self.score,
-            "label": shown(self.label) if known else None,
-            "right": self.prediction == self.label if known and self.prediction is not None else None,
-        }
 
 
 class LastEvents:
@@ -67,7 +47,7 @@ class LastEvents:
         while len(self._batches) > 1 and self._n - self._batches[1][0] >= _MOST_AT_ONCE:
             self._batches.popleft()
 
-    def lines(self, classes: Sequence[Any]) -> list[dict[str, Any]]:
+    def lines(self, classes: Sequence[Any]) -> list[Mapping[str, Any]]:
         """Return the latest events, newest first."""
         first = max(self._n - _MOST_AT_ONCE, next(reversed(self._held), 0))
         for before, at, predictions in self._batches:
@@ -76,17 +56,25 @@ class LastEvents:
                 self._n_values += len(event.row)
         while len(self._held) > _MOST_AT_ONCE and (len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD):
             self._n_values -= len(self._held.popitem(last=False)[1].row)
-        return [event.table_row() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
+        return [event.line for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
 
     def __getitem__(self, number: int) -> ShownEvent:
         return self._held[number]
 
 
 def _event(number: int, at: float, predictions: Predictions, classes: Sequence[Any], i: int) -> ShownEvent:
-    batch, code = predictions.batch, int(predictions.codes[i])
-    prediction = classes[code] if code >= 0 else None
-    row = dict(batch.part(i, i + 1).rows()[0])
-    return ShownEvent(number, at, _place(batch, i), row, batch.labels[i], prediction, float(predictions.scores[i]))
+    batch, code, score = predictions.batch, int(predictions.codes[i]), float(predictions.scores[i])
+    prediction, label = classes[code] if code >= 0 else None, batch.labels[i]
+    line = {
+        "id": number,
+        "at": at,
+        "place": _place(batch, i),
+        "prediction": None if prediction is None else shown(prediction),
+        "score": json_number(score),
+        "label": None if label is None else shown(label),
+        "right": None if label is None or prediction is None else prediction == label,
+    }
+    return ShownEvent(line, batch.part(i, i + 1).rows()[0], prediction)
 
 
 def reasons(event: ShownEvent, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
@@ -98,7 +86,7 @@ def reasons(event: ShownEvent, learner: Learner, relevance: Mapping[Any, float])
     """
     ordered = by_relevance(event.row, relevance)
     found = {
-        "event": event.table_row(),
+        "event": event.line,
         "features": [[feature(name), event.row[name]] for name in ordered[:_MOST_SHOWN]],
         "left_out": max(0, len(ordered) - _MOST_SHOWN),
         "now": None,
