@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import shutil
@@ -48,19 +47,30 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("streamsvm")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Compile with one process per core, before all workers would do so at once.
+_WARMUP = pytest.StashKey["subprocess.Popen[bytes]"]()
 
-    For the same reason, a fresh checkout translates the tests to bytecode before the workers start.
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile with one process per core while the workers collect tests.
+
+    Otherwise, all of them would compile at once. A fresh checkout translates the tests to bytecode first.
     """
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
         quiet: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.DEVNULL}
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only", *config.args]
-        is_fresh = not any((ROOT / "tests" / "__pycache__").glob("test_*-pytest-*.pyc"))
-        with subprocess.Popen(command, **quiet) if is_fresh else contextlib.nullcontext():
-            subprocess.run([sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"], check=True, **quiet)
+        warmup = [sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"]
+        config.stash[_WARMUP] = subprocess.Popen(warmup, **quiet)
+        if not any((ROOT / "tests" / "__pycache__").glob("test_*-pytest-*.pyc")):
+            command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only", *config.args]
+            subprocess.run(command, check=False, **quiet)
         if sys.version_info < (3, 14):  # later, connections need a key that workers do not have
             share_forks()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """Distribute no tests before everything is compiled."""
+    if node.config.stash[_WARMUP].wait():
+        pytest.exit("`streamsvm warmup` failed", 1)
 
 
 # These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
