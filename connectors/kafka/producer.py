@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger
+from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger, metadata_of
 from connectors.kafka.failures import is_recoverable
 from connectors.outputs.results import json_bytes
 
@@ -238,6 +238,14 @@ class TransactionalProducer:
             check_queued(self._producer, future)
         self._futures = []
         self._producer.commit_transaction()
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic that the client received last, and let it ask for the current one."""
+        if (cluster := metadata_of(self._producer)) is None:
+            return None
+        cluster.request_update()
+        found = cluster.topic_id(topic)
+        return None if found is None else str(found)
 
     @property
     def refusal(self) -> Exception | None:

@@ -9,7 +9,16 @@ from typing import Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import Batch, Position
-from connectors.kafka.clients import CONNECT_S, Brokers, Topic, convert_errors, logger, named_servers, split_address
+from connectors.kafka.clients import (
+    CONNECT_S,
+    Brokers,
+    Topic,
+    convert_errors,
+    logger,
+    metadata_of,
+    named_servers,
+    split_address,
+)
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.offsets import LIVE_RESPONSE_S, Lag, Offsets
 from connectors.kafka.reader import Reader
@@ -91,7 +100,7 @@ class KafkaSource(Source):
         self._id = None if found is None else found.id
         limits = own.fetch_limits(1 if found is None else len(found.partitions))
         self._consumer = self._brokers.open("KafkaConsumer", **limits)
-        self._cluster = _cluster(self._consumer)
+        self._cluster = metadata_of(self._consumer)
         self._offsets = Offsets(self.name, topic, self._consumer, own)
         self._reader = Reader(self._offsets, self._consumer, own, self._timeout)
         try:
@@ -319,15 +328,6 @@ class KafkaSource(Source):
             self._published.close()
             with contextlib.suppress(Exception):
                 self._consumer.close(autocommit=False, timeout_ms=2000)
-
-
-def _cluster(consumer: Any) -> Any:
-    """Return the metadata of the client, None for versions without topic ids there.
-
-    kafka-python has no public access to topic ids. Without them a recreated topic is detected at the start only.
-    """
-    cluster = getattr(getattr(consumer, "_client", None), "cluster", None)
-    return cluster if hasattr(cluster, "topic_id") and hasattr(cluster, "request_update") else None
 
 
 def open_source(path: str, options: Options) -> Source:

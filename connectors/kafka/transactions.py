@@ -25,7 +25,7 @@ from connectors.kafka.producer import (
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # in a row, while all brokers were available
 CHECK_S = 0.1  # between two checks of a pending commit
-QUERY_S = 3.0  # between two checks whether the topics of a commit still exist
+QUERY_S = 3.0  # between two checks whether topics still exist, and whether they are the same
 _WARN_S = 10.0  # between two warnings that a broker is waited for
 _GRACE_S = 5.0  # timeout of brokers when the run is ending
 _STUCK_S = 30.0  # timeout of a commit: the client may wait for the response of a broker that has stopped
@@ -67,6 +67,9 @@ class Transactions:
         self.name, self.limits = brokers.name, SizeLimits(brokers)
         self.exclude: dict[str, Callable[[Keys, Values], set[int]]] = {}
         """Functions that reject larger records and return their indices, by topic."""
+        self.ids: dict[str, str | None] = {}
+        """Ids of the topics; None if unknown."""
+        self._asked = 0.0  # for them
         self._users = 1
         self._producer: TransactionalProducer | None = None
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
@@ -215,6 +218,19 @@ class Transactions:
         self._sent, self._commit = [], None
         self._repairs = 0
         self._timeout.reset(self.name)
+        self._warn_of_recreated()
+
+    def _warn_of_recreated(self) -> None:
+        """Warn of topics that were deleted and recreated, because earlier results are lost."""
+        if time.monotonic() - self._asked < QUERY_S:
+            return
+        self._asked = time.monotonic()
+        for topic, known in self.ids.items():
+            current = self._current.topic_id(topic) or known
+            if known and current != known:
+                what = "%s: the topic %r was deleted and recreated during the run, so that it lacks earlier results"
+                logger.warning(what, self.name, topic)
+            self.ids[topic] = current
 
     # Repairs -----------------------------------------------------------------------------------------------------
 

@@ -127,6 +127,22 @@ def new_topic(broker: str, name: str, partitions: int = 3, **configs: str) -> st
     return name
 
 
+def recreate(address: str, topic: str) -> None:
+    """Delete a topic of one or more partitions, and create it again with three."""
+    from kafka.errors import TopicAlreadyExistsError
+
+    with starter.admin(address) as client:
+        client.delete_topics([topic])
+
+    def made() -> bool:
+        with contextlib.suppress(TopicAlreadyExistsError):
+            starter.make_topics(address, topic)
+            return True
+        return False
+
+    wait_for(made, "the end of the old one")
+
+
 def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **options: Any) -> None:
     """Send records: partition, key, value, timestamp."""
     from kafka import KafkaProducer

@@ -13,9 +13,10 @@ import pytest
 from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSource, clients, transactions
 from connectors.kafka.clients import largest_record
+from tests.commands import wait_for
 from tests.errors import raises
 from tests.kafka.broker import admin
-from tests.kafka.conftest import fill, read
+from tests.kafka.conftest import fill, read, recreate
 
 kafka_errors = pytest.importorskip("kafka.errors")
 
@@ -228,6 +229,27 @@ def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, wh
                 sink.write(table(0, [3]))
                 sink.flush()
                 time.sleep(0.05)
+
+
+def test_a_topic_that_is_recreated_is_reported_once(broker, topic, source, monkeypatch, caplog):
+    monkeypatch.setattr(transactions, "QUERY_S", 0.05)
+    name = topic("out", 1)
+    said: list[str] = []
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        recreate(broker, name)
+
+        def is_reported():
+            sink.write(table(0, [3]))
+            sink.flush()
+            said[:] = [text for record in caplog.records if "recreated" in (text := record.getMessage())]
+            return bool(said)
+
+        wait_for(is_reported, "the warning")
+        assert all(is_reported() for _ in range(5))
+    assert len(said) == 1
+    assert repr(name) in said[0]
 
 
 def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):

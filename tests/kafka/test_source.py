@@ -19,7 +19,7 @@ from connectors.kafka.reader import Reader
 from tests.commands import wait_for
 from tests.errors import raises
 from tests.kafka.broker import admin
-from tests.kafka.conftest import fill, starter
+from tests.kafka.conftest import fill, recreate, starter
 
 
 def opened(broker, topic, **options):
@@ -408,17 +408,7 @@ def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
 
 
 def made_anew(broker, name, rows):
-    from kafka.errors import TopicAlreadyExistsError
-
-    with admin(broker) as client:
-        client.delete_topics([name])
-
-    def made():
-        with contextlib.suppress(TopicAlreadyExistsError):
-            starter.make_topics(broker, name)
-            return True
-
-    wait_for(made, "the end of the old one")
+    recreate(broker, name)
     fill(broker, name, rows)
 
 
