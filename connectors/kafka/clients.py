@@ -341,7 +341,7 @@ class Topic:
 
 
 def metadata_of(client: Any) -> Any:
-    """Return the metadata of a consumer or producer, None for versions without topic ids there.
+    """Return the metadata of a client, None for versions without topic ids there.
 
     kafka-python has no public access to topic ids. Without them a recreated topic is detected at the start only.
     """

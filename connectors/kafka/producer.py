@@ -240,7 +240,7 @@ class TransactionalProducer:
         self._producer.commit_transaction()
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the id of a topic that the client received last, and let it ask for the current one."""
+        """Return the topic id that the client received last, and request an update."""
         if (cluster := metadata_of(self._producer)) is None:
             return None
         cluster.request_update()

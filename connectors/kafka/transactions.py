@@ -221,7 +221,7 @@ class Transactions:
         self._warn_of_recreated()
 
     def _warn_of_recreated(self) -> None:
-        """Warn of topics that were deleted and recreated, because earlier results are lost."""
+        """Warn of topics that were deleted and recreated: earlier results are lost."""
         if time.monotonic() - self._asked < QUERY_S:
             return
         self._asked = time.monotonic()
