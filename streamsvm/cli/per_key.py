@@ -9,21 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from connectors.columns.nested import Flattening
 from connectors.errors import UnreachableError
+from connectors.kafka.clients import client_file, server_list, split_address
+from connectors.kafka.security import check_settings, check_welcome
+from connectors.notices import Notices
 from connectors.options import Options
 from streamsvm.cli.commands import PerKeyCommand
 from streamsvm.core.clock import compile_seconds
+from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.run.checks import check_needed
 from streamsvm.run.config import Url
 from streamsvm.run.errors import SetupError, refusing
 from streamsvm.run.options import option_of
+from streamsvm.run.prometheus import Exporter, Metric, exposition_text
 from streamsvm.run.start import model_of
 
 if TYPE_CHECKING:
-    from connectors.columns.nested import Flattening
-    from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import Worker
-    from streamsvm.run.prometheus import Metric
 
 EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers abort transactions after 20 s
 _SECURITY = {
@@ -50,8 +53,6 @@ _REQUIRED = {
 def main(config: PerKeyCommand, _started: float) -> int:
     """Run the worker until stopped, and return the exit code."""
     check(config)
-    from streamsvm.run.prometheus import Exporter, exposition_text
-
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
         if config.metrics_port is not None:  # refuse a port in use before connecting to brokers
@@ -89,8 +90,6 @@ def check(config: PerKeyCommand) -> None:
 
 def topics_of(config: PerKeyCommand) -> tuple[str, dict[str, str]]:
     """Return the brokers and the topic of each stream; refuse unsuitable topics."""
-    from connectors.kafka.clients import split_address
-
     brokers, found = "", dict[str, str]()
     for name in ("source", "label_source", "out", "dead_letter"):
         option, url = option_of(name), config.urls.get(name)
@@ -113,7 +112,6 @@ def topics_of(config: PerKeyCommand) -> tuple[str, dict[str, str]]:
 
 
 def _keyed(config: PerKeyCommand) -> KeyedClassifier:
-    from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.handler import RECORD_TIME
 
     if isinstance(config.time_format, dict):
@@ -179,9 +177,6 @@ def _worker(config: PerKeyCommand, keyed: KeyedClassifier) -> Worker:
 
 def _flattening(config: PerKeyCommand) -> Flattening:
     """Return the conversion of nested events, as in `run`."""
-    from connectors.columns.nested import Flattening
-    from connectors.notices import Notices
-
     options = Options(config.urls["source"].path, {"flatten": config.flatten, "lists": config.lists})
     with refusing():
         roles = (config.field, config.label, config.time, config.join)
@@ -197,8 +192,6 @@ def connection_of(url: Url, brokers: str) -> Any:
     """Return the connection settings, with the options of the URL."""
     from quixstreams.kafka import ConnectionConfig
 
-    from connectors.kafka.clients import client_file
-
     path, options = url.path, Options(url.path, url.query)
     with refusing():
         given = client_file(path, options.text("client"))
@@ -209,9 +202,6 @@ def connection_of(url: Url, brokers: str) -> Any:
         raise SetupError(f"{path}: `{strange[0]}` is not an option of per-key")
     if importlib.util.find_spec("kafka") is not None:  # kafka-python is from another extra
         # The engine's client reports errors in TLS and SASL settings as unreachable brokers.
-        from connectors.kafka.clients import server_list
-        from connectors.kafka.security import check_settings, check_welcome
-
         with refusing():
             check_settings(path, given)
             check_welcome(path, server_list(brokers, path), given)
@@ -223,8 +213,6 @@ def connection_of(url: Url, brokers: str) -> Any:
 
 def _figures(started: list[Worker]) -> Iterator[Metric]:
     """Yield Prometheus metrics of a started worker, to be summed over workers."""
-    from streamsvm.run.prometheus import Metric
-
     compiling = "Seconds in which kernels were compiled."
     yield Metric("counter", "compile_seconds", compiling, compile_seconds())
     if not started:

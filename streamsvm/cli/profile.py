@@ -8,19 +8,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from connectors.events import Batch, Rejected
 from connectors.registry import is_place
 from streamsvm.cli.terminal import complain
+from streamsvm.monitor import FeatureMonitor, Profile
 from streamsvm.names import listed
 from streamsvm.run.checks import check_distinct, check_source, check_writable
 from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.start import source_of
-
-if TYPE_CHECKING:
-    from streamsvm.monitor import Profile
 
 LEAST_EVENTS = 256
 """Least number of events of a profile."""
@@ -55,8 +52,6 @@ def check(config: RunConfig) -> None:
     SetupError
         If the stream is missing, or the profile cannot be written.
     """
-    from streamsvm.monitor import Profile
-
     check_source(config)
     path = config.out or "profile.json"
     if not is_place(path):
@@ -118,8 +113,6 @@ def profile_of(stream: ReadStream) -> Profile:
     RunError
         If it has too few events, or no features.
     """
-    from streamsvm.monitor import FeatureMonitor
-
     batches, first = stream.batches(), list[Batch]()
     while stream.n_events < _FIRST and (batch := next(batches, None)) is not None:
         first.append(batch)

@@ -18,8 +18,8 @@ from connectors.events import Position
 from connectors.outputs.results import make_directory, sync_directory
 from connectors.streams import Sink, Source
 from streamsvm.core.library import kind_of_code
-from streamsvm.models.archive import CHECKPOINT, CORRUPT_ERRORS, check_names, clear_halfway, read_archive, write_archive
-from streamsvm.models.codec import SavedState, nested, part_of
+from streamsvm.models.archive import CHECKPOINT, CORRUPT_ERRORS, clear_halfway, read_archive, write_archive
+from streamsvm.models.codec import SavedState, check_parts, nested, part_of
 from streamsvm.run.errors import SetupError, writing
 from streamsvm.run.learners import class_path
 
@@ -246,7 +246,7 @@ def read_snapshot(path: Path) -> Snapshot:
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
     try:
-        check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}." for part in _ALL_STATES))})
+        check_parts((header, arrays))
     except ValueError as error:
         what = f"{path} is a checkpoint of another version of streamsvm, which alone can read it"
         raise ValueError(f"{what}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,11 +221,6 @@ class JoinStage(ModelStage):
         parts = {"store": store, "estimate": self.estimate.state(), "lags": self.lags.state()}
         budget = None if self.budget is None else self.budget.state()
         return nested(parts, {"places": self._places, "files": list(self._files), "budget": budget})
-
-    @property
-    def files(self) -> Set[str]:
-        """Files of closed segments of the store."""
-        return self.store.files
 
     def close(self) -> None:
         """Release the files of pending events without waiting for garbage collection."""

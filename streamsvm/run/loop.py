@@ -141,9 +141,9 @@ class RunLoop:
         return report
 
     def close(self) -> None:
-        """Release memory and files of the stages."""
-        for stage in self._stages:
-            stage.close()
+        """Release the memory and the files of pending events."""
+        if self.report.late is not None:
+            self.report.late.close()
 
     def _create_stages(self) -> list[Stage]:
         """Return the stages for the new or restored model, in the order of the loop."""
@@ -243,7 +243,7 @@ class RunLoop:
         states = {"model": self.model.state()} | {name: part.state() for name, part in self.parts.items()}
         progress = self._progress.state()
         self.checkpoint.write(Snapshot(self._identity, progress, self.outputs.state(), states, self.report.ended))
-        self.checkpoint.keep_pieces(frozenset().union(*(stage.files for stage in self._stages)))
+        self.checkpoint.keep_pieces(frozenset() if self.report.late is None else self.report.late.store.files)
         self._saved = (self.report.metrics.taken, time.perf_counter())
         self.source.acknowledge(self._progress.at)
 

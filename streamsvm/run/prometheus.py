@@ -159,7 +159,7 @@ def _of_monitor(monitor: RunMonitor, history: History) -> Iterator[Metric]:
     yield Metric("gauge", "column_psi", "Population stability index of a column now.", psi, ("column",))
 
 
-class Exporter:
+class Exporter(HttpServer):
     """Serves metrics over HTTP.
 
     Parameters
@@ -168,11 +168,6 @@ class Exporter:
         A port of 127.0.0.1, or ADDRESS:PORT; port 0 selects a free one.
     text
         Returns the metrics; None for those of an observed run.
-
-    Attributes
-    ----------
-    port
-        The port in use.
 
     Raises
     ------
@@ -184,8 +179,7 @@ class Exporter:
         self._report: Report | None = None
         write, where = text or (lambda: text_of_report(self._report)), ListenAddress(place, "--set metrics-port")
         routes = {"/metrics": lambda _: Response(write(), METRICS), "/healthz": lambda _: Response(b"running\n")}
-        self._http = HttpServer(where, routes, "metrics", any_host=not where.local)
-        self.port, self.close = self._http.port, self._http.close
+        super().__init__(where, routes, "metrics", any_host=not where.local)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Record the state of the run."""

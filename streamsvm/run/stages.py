@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -130,14 +130,6 @@ class Stage:
 
     def end(self) -> None:
         """Act after the last event, except if the run was stopped."""
-
-    def close(self) -> None:
-        """Release memory and files."""
-
-    @property
-    def files(self) -> Set[str]:
-        """Names of files in `Checkpoint.pieces` that the state refers to."""
-        return frozenset()
 
 
 class SampleStage(Stage):

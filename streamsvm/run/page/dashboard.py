@@ -156,7 +156,8 @@ class DashboardState:
             return self._packed
 
     def _points(self) -> dict[str, Any]:
-        return {"run": self._run, **self._series.packed(), "history": self._history}
+        columns = {name: rounded(values) for name, values in self._series.columns().items()}
+        return {"run": self._run, "columns": columns, "history": self._history}
 
     def explain(self, number: int, timeout: float) -> bytes:
         """Return the reasons of a prediction as JSON.

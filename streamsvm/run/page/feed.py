@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,10 +101,6 @@ class Series:
         with self._lock:
             table = _thinned(self._all())
         return dict(zip(COLUMNS, table.T, strict=True))
-
-    def packed(self) -> dict[str, Any]:
-        """Return the columns as plain data."""
-        return {"columns": {name: rounded(values) for name, values in self.columns().items()}}
 
 
 def _thinned(table: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ _RESPONSE_S = 10.0
 logger = logging.getLogger("streamsvm.run")
 
 
-class Server:
+class Server(HttpServer):
     """Serves a dashboard until it is closed.
 
     Parameters
@@ -42,8 +42,8 @@ class Server:
 
     Attributes
     ----------
-    port, url
-        The port in use, and the URL of the page.
+    url
+        URL of the page.
 
     Raises
     ------
@@ -75,15 +75,15 @@ class Server:
         }
         routes = {"/": _page, "/healthz": self._health}  # contain no data
         routes |= {path: functools.partial(self._admitted, route) for path, route in guarded.items()}
-        self._http = HttpServer(where, routes, "page")
-        self.port, address = self._http.port, where.address
+        super().__init__(where, routes, "page")
+        address = where.address
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}"
         logger.info("the page: %s", self.url)
 
     def close(self) -> None:
         """End all connections, after sending the last message to viewers."""
         self.shown.feed.close()
-        self._http.close()
+        super().close()
 
     def _admitted(self, route: Callable[[Request], Response], request: Request) -> Response:
         """Answer a request of this page with the token; refuse others."""
