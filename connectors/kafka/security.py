@@ -24,6 +24,7 @@ _NO_SASL, _OTHER_MECHANISM = 34, 33  # error codes of the protocol
 _PACKAGES = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
 Ask = Callable[[Any], Any]
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+_BROKERS = set[str]()  # addresses at which a broker has answered
 
 
 class _SettingRefused(Exception):
@@ -216,6 +217,7 @@ def _protocol_of(server: str, protocol: str) -> str:
         try:
             with _connected(server, context) as ask:
                 sasl = "" if _offer(ask, "").error_code == _NO_SASL else "SASL_"
+                _BROKERS.add(server)
                 return sasl + ("PLAINTEXT" if context is None else "SSL")
         except (TimeoutError, ConnectionRefusedError):
             raise
@@ -224,6 +226,8 @@ def _protocol_of(server: str, protocol: str) -> str:
                 return protocol if is_tls else "SSL"
             failure = error if failure is None or isinstance(error, _InvalidResponse) else failure
     if isinstance(failure, _InvalidResponse):
+        if server in _BROKERS:  # a load balancer without brokers may answer with an error of HTTP
+            raise ConnectionError("not a response of a broker") from failure
         raise _SettingRefused("answers, but not as a Kafka broker does: is it the right port?", "")
     assert failure is not None
     raise failure

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socketserver
 import subprocess
+import threading
 from typing import Any
 
 import pytest
 
 from connectors import ConnectorError, open_sink
-from connectors.kafka import KafkaSource
+from connectors.kafka import KafkaSource, security
 from connectors.kafka.clients import Brokers, describe
 from connectors.kafka.security import check_settings, check_welcome
 from tests.errors import raises
@@ -149,3 +151,22 @@ def test_one_broker_that_talks_is_enough(places):
     check_welcome("here", [away], {})  # this is retried, but not here
     with raises(ConnectorError, reason="refused", option="security_protocol", named=refusing):
         check_welcome("here", [away, refusing], {})
+
+
+class BadGateway(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.recv(1000)
+        self.request.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+
+
+def test_a_port_that_answers_in_http_is_refused_unless_a_broker_has_answered_there(monkeypatch):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), BadGateway) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        try:
+            with raises(ConnectorError, reason="refused", named=f"{address} answers, but not as a Kafka broker"):
+                check_welcome("here", [address], {})
+            monkeypatch.setattr(security, "_BROKERS", {address})
+            assert check_welcome("here", [address], {}) is None
+        finally:
+            server.shutdown()
