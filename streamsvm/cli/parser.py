@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import fields
 from typing import Any, NoReturn
 
@@ -47,13 +48,15 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def build_parser(*, everything: bool = False) -> Parser:
+def build_parser(names: Container[str] = COMMANDS, *, everything: bool = False) -> Parser:
     """Build the parser of all commands; the documentation is generated from it.
 
     The namespace contains only options that were given.
 
     Parameters
     ----------
+    names
+        Commands to add options to; all by default. The other ones are only listed.
     everything
         Whether the help shows all options and settings, instead of common options. Such a parser only shows help.
     """
@@ -62,13 +65,13 @@ def build_parser(*, everything: bool = False) -> Parser:
     parser.add_argument("-V", "--version", action="store_true", help="print the version and the kind of code, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, options in COMMANDS.items():
-        _add_command(commands, name, options, everything)
+        _add_command(commands, name, options, everything, name in names)
     return parser
 
 
 def parse(arguments: list[str]) -> Any:
     """Parse arguments into command options, which override the configuration file."""
-    parser = build_parser()
+    parser = build_parser(arguments)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     # Standard input with options, such as '-?delimiter=;', looks like an option.
@@ -119,8 +122,11 @@ def _unrecognized(arguments: list[str], options: Any) -> str:
     return f"unrecognized arguments: {' '.join(names)}{f': did you mean {near[0]}?' if near else ''}"
 
 
-def _add_command(commands: Any, name: str, options: Any, everything: bool) -> None:
+def _add_command(commands: Any, name: str, options: Any, everything: bool, is_used: bool) -> None:
     title, description, sections = _described(options)
+    if not is_used:
+        commands.add_parser(name, help=title)
+        return
     is_run = issubclass(options, RunConfig)
     place = {"source": " [TOPIC]" if name == "per-key" else " [SOURCE ...]", "place": " DIR|URL"}
     usage = f"streamsvm {name}{''.join(place[each] for each in place if each in options.takes)} [OPTION ...]"
@@ -170,6 +176,7 @@ def _add_group(parser: Any, base: Any, options: Any, names: Iterable[str], commo
             place.add_argument(*filter(None, (_SHORT.get(name), option)), dest=name, **given)
 
 
+@functools.cache
 def _described(options: type) -> tuple[str, str, dict[str, str]]:
     """Return title, description and sections (by heading) of a class docstring."""
     text, name = inspect.getdoc(options) or "", options.__name__
