@@ -8,7 +8,7 @@ from connectors import open_source
 from streamsvm import CPMClassifier
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
-from streamsvm.run.report import Rate
+from streamsvm.run.stages import Rate
 from tests.run.conftest import runner_of
 
 
@@ -40,7 +40,7 @@ def test_a_terminal_that_closes_does_not_end_the_run():
 
 def test_the_rate_leaves_out_compilation(monkeypatch):
     now = 100.0
-    monkeypatch.setattr("streamsvm.run.report.working_time", lambda: now)
+    monkeypatch.setattr("streamsvm.run.stages.working_time", lambda: now)
     rate = Rate()
     now += 10.0  # whatever other clocks measured
     assert rate.at(3_000) == 300.0
