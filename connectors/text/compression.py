@@ -6,26 +6,15 @@ import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import CHUNK, ByteStream, Converted
+from connectors.text.bytestreams import ByteStream, Converted
 
 PIECE = 1 << 12
 """Bytes to decompress in one call; a damaged piece is lost as a whole."""
 _FRAME = 1 << 20
 """Least bytes of a frame that is written before the end of the data."""
-
-
-class Decompressor(Protocol):
-    """Decompress one frame, as `bz2.BZ2Decompressor` does."""
-
-    eof: bool
-    needs_input: bool
-    unused_data: bytes | None
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return decompressed bytes."""
 
 
 class Tools(NamedTuple):
@@ -36,13 +25,13 @@ class Tools(NamedTuple):
     compress
         Function that returns a frame of data.
     decompressor
-        Function that starts to decompress a frame.
+        Function that starts to decompress a frame, such as `bz2.BZ2Decompressor`.
     error
         Error of the decompressor.
     """
 
     compress: Callable[[bytes], bytes]
-    decompressor: Callable[[], Decompressor]
+    decompressor: Callable[[], Any]
     error: type[Exception]
 
 
@@ -91,35 +80,20 @@ class Codec:
             raise ConnectorError(f"{name}: {what}", f"no {package}") from error
 
 
-class _Pieces:
-    """Decompress one frame of gzip or zstd in pieces of limited size."""
-
-    eof, needs_input = False, True
-    unused_data: bytes | None = b""
-
-    def __init__(self, frame: Any) -> None:
-        self._frame = frame
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        found: bytes = self._frame.decompress(data)
-        self.eof, self.unused_data = self._frame.eof, self._frame.unused_data
-        return found
-
-
 _BZIP2 = tuple(b"BZh%d%b" % (level, mark) for level in range(1, 10) for mark in (b"1AY&SY", b"\x17rE8P\x90"))
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c*M\x18" % (0x50 + i) for i in range(16)))  # the others are skippable frames
 
 
 def _zstd_tools(zstd: Any) -> Tools:
     compressor = zstd.ZstdCompressor(write_checksum=True)
-    return Tools(compressor.compress, lambda: _Pieces(zstd.ZstdDecompressor().decompressobj()), zstd.ZstdError)
+    return Tools(compressor.compress, lambda: zstd.ZstdDecompressor().decompressobj(), zstd.ZstdError)
 
 
 CODECS = (
     Codec(
         # The header has no timestamp, so that equal rows give equal bytes.
         *("gzip", ".gz", (b"\x1f\x8b",), "zlib"),
-        lambda zlib: Tools(partial(zlib.compress, wbits=31), lambda: _Pieces(zlib.decompressobj(wbits=31)), zlib.error),
+        lambda zlib: Tools(partial(zlib.compress, wbits=31), partial(zlib.decompressobj, wbits=31), zlib.error),
     ),
     Codec("bzip2", ".bz2", _BZIP2, "bz2", lambda bz2: Tools(bz2.compress, bz2.BZ2Decompressor, OSError)),
     Codec(
@@ -247,7 +221,7 @@ class Unpacked(Converted):
     def _unpacked(self, codec: Codec, packed: bytes) -> Iterator[bytes]:
         tools, frame, used = codec.load(self._name), None, 0
         while True:
-            if used >= len(packed) and (frame is None or frame.needs_input):
+            if used >= len(packed):
                 more = self._more()
                 if more is None:
                     self.damage = None if frame is None else f"{codec.name} file is truncated"
@@ -261,10 +235,10 @@ class Unpacked(Converted):
                 if not packed:
                     continue
                 frame = tools.decompressor()
-            piece = packed[used : used + PIECE] if frame.needs_input else b""
+            piece = packed[used : used + PIECE]
             used += len(piece)
             try:
-                data = frame.decompress(piece, CHUNK)
+                data = frame.decompress(piece)
             except tools.error as error:
                 self.damage = f"{codec.name} file is damaged: {error}"
                 return
