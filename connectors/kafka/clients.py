@@ -340,15 +340,6 @@ class Topic:
     id: str | None
 
 
-def metadata_of(client: Any) -> Any:
-    """Return the metadata of a client, None for versions without topic ids there.
-
-    kafka-python has no public access to topic ids. Without them a recreated topic is detected at the start only.
-    """
-    cluster = getattr(client, "_metadata", None) or getattr(getattr(client, "_client", None), "cluster", None)
-    return cluster if hasattr(cluster, "topic_id") and hasattr(cluster, "request_update") else None
-
-
 def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
     """Describe a topic without creating it; return None if it does not exist."""
     from kafka.errors import for_code

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from connectors.errors import ConnectorError
-from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger, metadata_of
+from connectors.kafka.clients import Brokers, convert_errors, largest_record, logger
 from connectors.kafka.failures import is_recoverable
 from connectors.outputs.results import json_bytes
 
@@ -241,8 +241,7 @@ class TransactionalProducer:
 
     def topic_id(self, topic: str) -> str | None:
         """Return the topic id that the client received last, and request an update."""
-        if (cluster := metadata_of(self._producer)) is None:
-            return None
+        cluster = self._producer._metadata  # there is no public access to the ids of topics
         cluster.request_update()
         found = cluster.topic_id(topic)
         return None if found is None else str(found)
@@ -250,11 +249,8 @@ class TransactionalProducer:
     @property
     def refusal(self) -> Exception | None:
         """Error of the transaction, which the client may report only after a long wait."""
-        # There is no public interface. A client without these attributes reports the error after its timeout.
-        manager: Any = getattr(self._producer, "_transaction_manager", None)
-        with contextlib.suppress(AttributeError):
-            return manager.last_error if manager.has_error() else None
-        return None
+        manager: Any = self._producer._transaction_manager  # there is no public interface
+        return manager.last_error if manager.has_error() else None
 
     def abort(self) -> BackgroundCall:
         """Abort the transaction in the background."""
@@ -266,17 +262,14 @@ class TransactionalProducer:
         `KafkaProducer.close` first sends the records. If it cannot, for example because the topic was deleted,
         kafka-python 3.0.12 does not close, and its thread never ends.
         """
-        # There is no public interface to discard records. A client without this method sends them first.
-        with contextlib.suppress(AttributeError):
-            self._producer._sender.force_close()
+        self._producer._sender.force_close()  # there is no public interface to discard records
         return BackgroundCall(self._end, "a producer ends")
 
     def _end(self) -> None:
         from kafka.errors import KafkaConnectionError
 
-        with contextlib.suppress(AttributeError):
-            self._producer._sender.join(_JOIN_S)  # it may be waiting for a broker
+        self._producer._sender.join(_JOIN_S)  # it may be waiting for a broker
         with contextlib.suppress(Exception):
             self._producer.close(timeout=0)
-        with contextlib.suppress(AttributeError):  # otherwise calls that wait for the transaction never end
-            self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))
+        # Otherwise calls that wait for the transaction never end.
+        self._producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))

@@ -149,7 +149,9 @@ class Reader:
 
     def __init__(self, offsets: Offsets, consumer: Any, options: SourceOptions, timeout: RetryTimeout) -> None:
         self._offsets, self._consumer, self._options, self._timeout = offsets, consumer, options, timeout
-        self._at_once = max(1, options.batch_bytes // options.max_value_bytes)  # records, until their size is known
+        self._at_once = max(
+            1, options.batch_bytes // options.values.max_value_bytes
+        )  # records, until their size is known
         self._ahead: dict[int, int] = {}  # partitions that are not fetched for now, and where they resume
         self._empty_since: dict[int, float] = {}
         self._order, self.ready = options.order(()), list[Any]()

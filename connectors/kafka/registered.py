@@ -50,8 +50,8 @@ class RegistryValues(JsonValues):
         self._readers: dict[int, Read | str] = {}
         self._absent: dict[int, tuple[float, float, str]] = {}  # first and last request, and the reason
 
-    def prepare(self, values: Sequence[bytes]) -> bool:
-        """Get the schemas of values; return False if an unknown one may still appear.
+    def prepare(self, records: Sequence[Any]) -> bool:
+        """Get the schemas of records; return False if an unknown one may still appear.
 
         Raises
         ------
@@ -60,6 +60,7 @@ class RegistryValues(JsonValues):
         UnreachableError
             If the registry does not respond.
         """
+        values = [record.value for record in records if not self._rejection_reason(record)]
         ids = {int.from_bytes(value[1 : self._prefix], "big") for value in values if value[:1] == b"\0"}
         are_sure = True
         for number in sorted(ids - self._readers.keys()):

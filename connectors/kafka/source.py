@@ -15,7 +15,6 @@ from connectors.kafka.clients import (
     Topic,
     convert_errors,
     logger,
-    metadata_of,
     named_servers,
     split_address,
 )
@@ -100,7 +99,8 @@ class KafkaSource(Source):
         self._id = None if found is None else found.id
         limits = own.fetch_limits(1 if found is None else len(found.partitions))
         self._consumer = self._brokers.open("KafkaConsumer", **limits)
-        self._cluster = metadata_of(self._consumer)
+        # There is no public access to the ids of topics.
+        self._cluster = self._consumer._client.cluster
         self._offsets = Offsets(self.name, topic, self._consumer, own)
         self._reader = Reader(self._offsets, self._consumer, own, self._timeout)
         try:
@@ -224,12 +224,13 @@ class KafkaSource(Source):
         if not self._has_schemas(records):
             records = []
         reader.remove(records)
-        return self._options.decoder.batch(records, self.position | ({} if self._id is None else {_ID: self._id}))
+        position = self.position | ({} if self._id is None else {_ID: self._id})
+        return self._options.values.batch(self.topic, records, position)
 
     def _has_schemas(self, records: Sequence[Any]) -> bool:
         """Return whether the schemas of records are known. Wait a little if they are not."""
         try:
-            found = self._options.decoder.prepare(records)
+            found = self._options.values.prepare(records)
         except UnreachableError as error:
             self._registry_timeout.wait(error)
             return False
@@ -285,13 +286,13 @@ class KafkaSource(Source):
 
     def _current_id(self) -> str | None:
         """Return the topic id that the client received last."""
-        found = None if self._cluster is None else self._cluster.topic_id(self.topic)
+        found = self._cluster.topic_id(self.topic)
         return None if found is None else str(found)
 
     def _check_same(self) -> None:
         """Raise ConnectorError if the topic was deleted and recreated."""
         now = time.monotonic()
-        if self._cluster is not None and now - self._refreshed >= QUERY_S:  # the client asks every few minutes
+        if now - self._refreshed >= QUERY_S:  # the client asks every few minutes
             self._refreshed = now
             self._cluster.request_update()
         current = self._current_id()

@@ -8,7 +8,6 @@ from connectors.kafka.clients import client_options, import_kafka
 from connectors.kafka.failures import START_S
 from connectors.kafka.reader import ArrivalOrder, TimeOrder
 from connectors.kafka.registered import value_format
-from connectors.kafka.values import Decoder
 from connectors.options import Options
 
 _LEAST_FETCH = 1 << 14  # bytes per partition and fetch, for any number of partitions
@@ -29,8 +28,6 @@ class SourceOptions:
         defaults = import_kafka().KafkaConsumer.DEFAULT_CONFIG
         self.values = value_format(options)
         self.batch_size = options.integer("batch_size", 1024, 1)
-        self.max_value_bytes = options.integer("max_value_bytes", 1 << 20, 1)
-        self.decoder = Decoder(topic, self.values, self.max_value_bytes)
         self.max_held_bytes = options.integer("max_held_bytes", 64 << 20, 1)
         self.batch_bytes = self.max_held_bytes // 8
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}

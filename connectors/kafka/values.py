@@ -33,7 +33,13 @@ _SHOWN_BYTES = 1000  # of a value that is too long
 
 
 class ValueFormat(ABC):
-    """Base class of value formats."""
+    """Base class of value formats, which convert the records of a topic to batches.
+
+    Parameters
+    ----------
+    options
+        `max_value_bytes` is the maximum size of a value; longer values are rejected.
+    """
 
     _columns: TextColumns
     """Converts decoded values, and knows the formats found so far."""
@@ -41,6 +47,9 @@ class ValueFormat(ABC):
     """Whether values begin with the prefix of a schema registry."""
     registry: SchemaRegistry | None = None
     """Where the schemas of values are, if they are not in a file."""
+
+    def __init__(self, options: Options) -> None:
+        self.max_value_bytes = options.integer("max_value_bytes", 1 << 20, 1)
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -57,13 +66,49 @@ class ValueFormat(ABC):
         """Warnings so far, and what was skipped."""
         return self._columns.notices
 
-    def skip_tombstones(self, n: int) -> bool:
+    def _skip_tombstones(self, n: int) -> bool:
         """Count tombstones and return True; return False if they are errors."""
         return False
 
-    def prepare(self, values: Sequence[bytes]) -> bool:
-        """Get what decoding needs. Return False to try again a little later."""
+    def prepare(self, records: Sequence[Any]) -> bool:
+        """Get the schemas of records. Return False to try again a little later."""
         return True
+
+    def batch(self, topic: str, records: Sequence[Any], position: Position) -> Batch:
+        """Convert records of a topic; the position includes the column formats."""
+        tombstones = sum(1 for record in records if record.value is None)
+        if tombstones and self._skip_tombstones(tombstones):
+            records = [record for record in records if record.value is not None]
+        bad = {i: reason for i, record in enumerate(records) if (reason := self._rejection_reason(record))}
+        events = self.read([record.value for record in records], bad)
+        if events.keys is None:
+            events.keys = [_key(record.key) for record in records]
+        if events.times is None:
+            events.times = [record.timestamp for record in records]
+        columns: dict[str, Sequence[Any]] = {
+            name: [getattr(record, name) for record in records] for name in ("partition", "offset")
+        }
+        raw = LazyStrings([record.value for record in records], self._shown)
+        headers = [record.headers for record in records]
+        return events.batch(Origins({"topic": topic}, columns), position | self.decided, raw=raw, headers=headers)
+
+    def _shown(self, value: Any) -> Any:
+        """Return a value as text, shortened if it is too long, or None."""
+        is_long = value is not None and len(value) > self.max_value_bytes
+        return None if value is None else text_or_base64(value[:_SHOWN_BYTES] if is_long else value)
+
+    def _rejection_reason(self, record: Any) -> str:
+        """Return the reason for rejecting a record before it is decoded, else ""."""
+        value = record.value
+        if value is None:
+            return "a tombstone: a record without a value"
+        if len(value) <= self.max_value_bytes:
+            # Its value has no prefix, and one that begins with a zero byte would be read with a wrong schema.
+            if self.is_framed and record.headers and any(name == _ID_HEADER for name, _ in record.headers):
+                return f"its schema id is in the header {_ID_HEADER}, {_HEADER_WAY}"
+            return ""
+        limit = f"max_value_bytes={self.max_value_bytes:,}"
+        return f"a value of {len(value):,} bytes, longer than {limit} (only its beginning is kept here)"
 
     @abstractmethod
     def _row(self, value: bytes) -> Any:
@@ -107,11 +152,12 @@ class JsonValues(ValueFormat):
     _columns: JsonColumns
 
     def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._columns = JsonColumns(options)
         self._prefix = _prefix_size(options)
         self.is_framed = self._prefix > 0
 
-    def skip_tombstones(self, n: int) -> bool:
+    def _skip_tombstones(self, n: int) -> bool:
         """Count tombstones of change events; return False if they are to be rejected."""
         if self._columns.envelope is None:
             return False
@@ -150,6 +196,7 @@ class CsvValues(ValueFormat):
     """
 
     def __init__(self, options: Options) -> None:
+        super().__init__(options)
         names = options.names("names")
         self._dialect = Dialect.of(options, ",", single=True)
         roles = Roles.of(options)
@@ -190,65 +237,6 @@ def frame_hint(value: bytes) -> str:
         f"; the value begins with the frame of a schema registry (a zero byte and schema id {schema}): registry=URL "
         "reads it; without the registry, framed=yes reads JSON and, with format=avro and schema=FILE, Avro"
     )
-
-
-class Decoder:
-    """Convert the records of a topic to batches.
-
-    Parameters
-    ----------
-    topic
-        Name of the topic.
-    values
-        Format of the values.
-    max_value_bytes
-        Maximum size of a value; longer values are rejected.
-    """
-
-    def __init__(self, topic: str, values: ValueFormat, max_value_bytes: int) -> None:
-        self._topic, self._values, self._most = topic, values, max_value_bytes
-
-    def prepare(self, records: Sequence[Any]) -> bool:
-        """Get the schemas of records. Return False to try again a little later."""
-        if self._values.registry is None:
-            return True
-        return self._values.prepare([record.value for record in records if not self._rejection_reason(record)])
-
-    def batch(self, records: Sequence[Any], position: Position) -> Batch:
-        """Convert records to a batch; its position includes the column formats."""
-        tombstones = sum(1 for record in records if record.value is None)
-        if tombstones and self._values.skip_tombstones(tombstones):
-            records = [record for record in records if record.value is not None]
-        bad = {i: reason for i, record in enumerate(records) if (reason := self._rejection_reason(record))}
-        events = self._values.read([record.value for record in records], bad)
-        if events.keys is None:
-            events.keys = [_key(record.key) for record in records]
-        if events.times is None:
-            events.times = [record.timestamp for record in records]
-        columns: dict[str, Sequence[Any]] = {
-            name: [getattr(record, name) for record in records] for name in ("partition", "offset")
-        }
-        raw = LazyStrings([record.value for record in records], self._shown)
-        headers = [record.headers for record in records]
-        origins = Origins({"topic": self._topic}, columns)
-        return events.batch(origins, position | self._values.decided, raw=raw, headers=headers)
-
-    def _shown(self, value: Any) -> Any:
-        """Return a value as text, shortened if it is too long, or None."""
-        return None if value is None else text_or_base64(value[:_SHOWN_BYTES] if len(value) > self._most else value)
-
-    def _rejection_reason(self, record: Any) -> str:
-        """Return the reason for rejecting a record before it is decoded, else ""."""
-        value = record.value
-        if value is None:
-            return "a tombstone: a record without a value"
-        if len(value) <= self._most:
-            # Its value has no prefix, and one that begins with a zero byte would be read with a wrong schema.
-            if self._values.is_framed and record.headers and any(name == _ID_HEADER for name, _ in record.headers):
-                return f"its schema id is in the header {_ID_HEADER}, {_HEADER_WAY}"
-            return ""
-        limit = f"max_value_bytes={self._most:,}"
-        return f"a value of {len(value):,} bytes, longer than {limit} (only its beginning is kept here)"
 
 
 def text_or_base64(value: bytes) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,8 +120,12 @@ def values_of(registry: Registry, **options: Any) -> RegistryValues:
     return RegistryValues(Options("kafka://h:1/t", {"registry": registry.url, "label": "y"} | options))
 
 
+def prepare(values: RegistryValues, given: Sequence[bytes]) -> bool:
+    return values.prepare([SimpleNamespace(value=value, headers=()) for value in given])
+
+
 def rows(values: RegistryValues, given: Sequence[bytes]) -> list[dict[str, Any]]:
-    assert values.prepare(given)
+    assert prepare(values, given)
     got = values.read(given)
     assert got.bad == {}
     return got.features
@@ -159,7 +164,7 @@ def test_malformed_values_cost_themselves_only(registry: Registry) -> None:
     }
     values = values_of(registry)
     all_values = [OLD, *given.values(), OLD]
-    assert values.prepare(all_values)
+    assert prepare(values, all_values)
     got = values.read(all_values)
     assert [got.features[0], got.features[-1]] == [{"x": 3}, {"x": 3}]
     assert sorted(got.bad) == list(range(1, len(given) + 1))
@@ -176,7 +181,7 @@ def test_without_protobuf_its_values_are_refused_and_not_rejected(
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with raises(ConnectorError, reason="no protobuf", named="streamsvm[protobuf]"):
-        values_of(registry).prepare([OLD, framed(4, b"\0")])
+        prepare(values_of(registry), [OLD, framed(4, b"\0")])
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with raises(ConnectorError, reason="no fastavro"):
         values_of(registry)
@@ -242,15 +247,15 @@ def test_json_in_frames_needs_no_registry() -> None:
 def test_known_schemas_work_while_the_registry_is_down_and_others_wait(registry: Registry) -> None:
     values = values_of(registry)
     values.registry.check()
-    assert values.prepare([OLD])
+    assert prepare(values, [OLD])
     registry.status = 503
-    assert values.prepare([OLD])
+    assert prepare(values, [OLD])
     for failure in (503, 429, 404, None):  # 404 of a proxy, which has no error code
         registry.status = failure or 503
         if failure is None:
             registry.stop()
         with raises(UnreachableError, reason="no answer", named=registry.url):
-            values.prepare([OLD, NEW])
+            prepare(values, [OLD, NEW])
     registry.status = 200
     registry.start()
     assert len(rows(values, [OLD, NEW])) == 2
@@ -260,7 +265,7 @@ def test_an_unknown_schema_is_requested_again(registry: Registry, monkeypatch: p
     monkeypatch.setattr("connectors.kafka.registered.SURE_S", 60.0)
     monkeypatch.setattr("connectors.kafka.registered.RETRY_S", 0.0)
     values, late = values_of(registry), framed(6, OLD[5:])
-    assert not values.prepare([late])
+    assert not prepare(values, [late])
     registry.add(6, V1)
     assert rows(values, [late]) == [{"x": 3}]
 

@@ -11,7 +11,7 @@ import pytest
 from connectors.errors import ConnectorError
 from connectors.kafka.avro import AvroValues
 from connectors.kafka.clients import client_options, server_list, split_address
-from connectors.kafka.values import CsvValues, Decoder, JsonValues
+from connectors.kafka.values import CsvValues, JsonValues
 from connectors.options import Options
 from tests.connectors.streams import avro, avro_schema
 from tests.errors import raises
@@ -130,7 +130,7 @@ def test_avro_values(tmp_path, framed):
 def test_a_schema_id_in_a_header_is_refused_where_one_is_expected_before_the_value(framed):
     headers = [("a", b"1"), ("__value_schema_id", b"\1" + bytes(range(16)))]
     plain = [SimpleNamespace(key=None, value=b'{"x":1}', headers=headers, partition=0, offset=7, timestamp=5)]
-    batch = Decoder("t", JsonValues(options(framed=framed)), 100).batch(plain, {})
+    batch = JsonValues(options(framed=framed)).batch("t", plain, {})
     assert len(batch) == (not framed)
     assert [one.origin["offset"] for one in batch.rejected] == [7] * framed
     if framed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors import ConnectorError, open_source
-from connectors.kafka.values import Decoder, JsonValues
+from connectors.kafka.values import JsonValues
 from connectors.options import Options
 from streamsvm.run import Run, RunConfig
 from tests.connectors.streams import read, resumed_everywhere, write
@@ -96,7 +96,7 @@ def test_tombstones_of_kafka() -> None:
         for i, value in enumerate(given)
     ]
     values, again = (JsonValues(Options("t", {"envelope": "debezium", "label": "y"})) for _ in range(2))
-    batch = Decoder("t", values, 1 << 20).batch(records, {"t": {"0": len(records)}})
+    batch = values.batch("t", records, {"t": {"0": len(records)}})
     assert (len(batch), batch.rejected) == (4, [])
     assert [batch.origins[i]["offset"] for i in range(4)] == [1, 3, 4, 7]
     assert any("3 tombstones" in notice for notice in values.notices)
