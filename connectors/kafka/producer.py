@@ -115,6 +115,11 @@ def split_by_size(keys: Sequence[bytes | None], values: Sequence[bytes], most: i
         yield start, len(values)
 
 
+def metadata_of(consumer: Any) -> Any:
+    """Return the metadata of a consumer with the ids of topics, which are not public."""
+    return consumer._client.cluster
+
+
 def _batch_of(producer: Any, records: RecordRange) -> Any:
     """Return records as a batch of the client."""
     from kafka.producer.producer_batch import ProducerBatch

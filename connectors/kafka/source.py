@@ -20,6 +20,7 @@ from connectors.kafka.clients import (
 )
 from connectors.kafka.failures import START_S, RetryTimeout
 from connectors.kafka.offsets import LIVE_RESPONSE_S, Lag, Offsets
+from connectors.kafka.producer import metadata_of
 from connectors.kafka.reader import Reader
 from connectors.kafka.source_options import SourceOptions
 from connectors.options import Options
@@ -99,8 +100,7 @@ class KafkaSource(Source):
         self._id = None if found is None else found.id
         limits = own.fetch_limits(1 if found is None else len(found.partitions))
         self._consumer = self._brokers.open("KafkaConsumer", **limits)
-        # There is no public access to the ids of topics.
-        self._cluster = self._consumer._client.cluster
+        self._cluster = metadata_of(self._consumer)
         self._offsets = Offsets(self.name, topic, self._consumer, own)
         self._reader = Reader(self._offsets, self._consumer, own, self._timeout)
         try:
