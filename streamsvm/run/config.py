@@ -15,19 +15,7 @@ from connectors.registry import Connector, are_paths, by_scheme, is_place, type_
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE, SHORT_NAMES
 from streamsvm.run.converters import converted, params_of, parse_label, read_token
 from streamsvm.run.errors import SetupError, check_repeated, refusing
-from streamsvm.run.options import (
-    LATE_OPTIONS,
-    REPEATED,
-    STREAM_OPTIONS,
-    CheckpointOptions,
-    LateOptions,
-    ModelOptions,
-    MonitorOptions,
-    ReportOptions,
-    ResultOptions,
-    StreamOptions,
-    option_of,
-)
+from streamsvm.run.options import LATE_OPTIONS, REPEATED, STREAM_OPTIONS, RunOptions, option_of
 
 _BY_LABEL = {"cost", "class_weight", "alarms"}  # tables whose keys are labels
 _APART = ("config", "params", "learn")
@@ -104,15 +92,7 @@ class Url(str):
 
 
 @dataclass(kw_only=True, eq=False)
-class RunConfig(
-    ReportOptions,
-    CheckpointOptions,
-    MonitorOptions,
-    ResultOptions,
-    ModelOptions,
-    LateOptions,
-    StreamOptions,
-):
+class RunConfig(RunOptions):
     """Settings of a run.
 
     Fields are the options and settings of the command line, as strings or Python values:

@@ -25,7 +25,7 @@ from streamsvm.run.decisions import RunDecisions, binary_proba
 from streamsvm.run.errors import RunError, SetupError, writing
 from streamsvm.run.estimate import Estimate, Estimated
 from streamsvm.run.formatting import json_number, meant
-from streamsvm.run.outputs import FILE, request_table, with_gaps
+from streamsvm.run.outputs import FILE, labels_of, request_table, with_gaps
 from streamsvm.run.stages import Judged, ModelStage, Step
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ logger = logging.getLogger("streamsvm.run")
 
 N_ORIGINS = 2  # greatest number of integers that identify the origin of an event
 _OCTAVES, _STEPS = 48, 64  # number of doublings of delays from a millisecond on, and steps per doubling
-QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+_QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 class Lags(Stateful):
@@ -68,6 +68,10 @@ class Lags(Stateful):
             return float("nan")
         step = int(np.searchsorted(np.cumsum(self.counts), max(q * total, 1)))
         return min(float(2.0 ** (step / _STEPS) - 1.0), float(self.longest)) if q < 1.0 else float(self.longest)
+
+    def seconds(self) -> dict[str, float]:
+        """Return quantiles of the delays in seconds by name, NaN without labels."""
+        return {name: self.quantile(q) / 1000.0 for name, q in _QUANTILES.items()}
 
 
 class JoinStage(ModelStage):
@@ -186,14 +190,14 @@ class JoinStage(ModelStage):
 
     def _table(self, joined: Matches) -> dict[str, Sequence[Any]]:
         """Return joined results as records: origin, key, prediction, label and delay."""
-        classes, files = [*self.learner.classes, None], list(self._files)
+        files = list(self._files)
         places: dict[str, list[Any]] = {name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)}
         if FILE in places:
             places[FILE] = [files[number] for number in places[FILE]]
         return {
             **places,
             "key": joined.keys,
-            "prediction": [classes[code] for code in joined.codes.tolist()],
+            "prediction": labels_of(joined.codes, self.learner.classes),
             "score": with_gaps(joined.scores),
             "label": joined.labels,
             "lag": joined.lags / 1000.0,
@@ -207,7 +211,7 @@ class JoinStage(ModelStage):
     def summary(self, now: Estimated) -> dict[str, Any]:
         """Return all figures for JSON: counts, delays in seconds, estimated accuracy."""
         return self.totals() | {
-            "lag_s": {name: json_number(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
+            "lag_s": {name: json_number(lag) for name, lag in self.lags.seconds().items()},
             "estimated_accuracy": json_number(now.accuracy),
             "estimated_accuracy_error": json_number(now.error),
             "estimated_accuracy_lowered": json_number(now.lowered),

@@ -41,7 +41,6 @@ class Scores:
     Classes of equal frequency are sorted by name.
     """
 
-    accuracy: float
     balanced_accuracy: float
     kappa: float
     classes: list[ClassScore]
@@ -223,7 +222,7 @@ class Metrics(Stateful):
         n = max(int(events.sum()), 1)
         accuracy, chance = float(hits.sum() / n), float(events / n @ (predicted / n))
         kappa = (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
-        return Scores(accuracy, float(recall.sum() / max(int(np.count_nonzero(events)), 1)), kappa, rows)
+        return Scores(float(recall.sum() / max(int(np.count_nonzero(events)), 1)), kappa, rows)
 
     def ranked(self) -> list[tuple[Any, int]]:
         """Classes with ranking measures and their codes, the rarest class first.

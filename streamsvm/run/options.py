@@ -8,30 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from streamsvm.run.converters import (
-    Alarm,
-    AtEnd,
-    Cost,
-    Costs,
-    Count,
-    Formats,
-    Kinds,
-    Names,
-    Pace,
-    Params,
-    Part,
-    Rate,
-    Reference,
-    RefitOption,
-    ResetReference,
-    Seconds,
-    Share,
-    Sources,
-    Span,
-    TimeUnit,
-    Weights,
-    converted,
-)
+from streamsvm.run import converters as kind
 
 
 def option(*, common: bool = False, **default: Any) -> Any:
@@ -54,14 +31,14 @@ class Settings:
     """The fields that the command line and TOML may set."""
 
     def __post_init__(self) -> None:
-        for name, kind in self.field_types().items():
+        for name, type_name in self.field_types().items():
             if (value := getattr(self, name)) is not None:
-                setattr(self, name, converted(option_of(name), kind, value))
+                setattr(self, name, kind.converted(option_of(name), type_name, value))
 
     @classmethod
     def field_types(cls) -> dict[str, str]:
         """Return the type of each field, as a name in `converters.KINDS`."""
-        return {each.name: str(each.type).removesuffix(" | None") for each in fields(cls)}  # type: ignore[arg-type]
+        return {each.name: str(each.type).removeprefix("kind.").removesuffix(" | None") for each in fields(cls)}  # type: ignore[arg-type]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -134,18 +111,18 @@ class StreamOptions(Settings):
         The features of a list in JSON, Avro or Parquet: length, mean, min, max, first, last (default length).
     """
 
-    source: Sources | None = option(common=True)
+    source: kind.Sources | None = option(common=True)
     label: str | None = option(common=True)
-    types: Kinds | None = option()
-    ignore: Names | None = option()
+    types: kind.Kinds | None = option()
+    ignore: kind.Names | None = option()
     time: str | None = option()
-    at_end: AtEnd | None = option()
+    at_end: kind.AtEnd | None = option()
     max_events: int | None = option()
-    broker_timeout: Seconds | None = None
+    broker_timeout: kind.Seconds | None = None
     key: str | None = None
-    missing: Names | None = None
-    time_unit: TimeUnit | None = None
-    time_format: Formats | None = None
+    missing: kind.Names | None = None
+    time_unit: kind.TimeUnit | None = None
+    time_format: kind.Formats | None = None
     format: str | None = None
     delimiter: str | None = None
     decimal: str | None = None
@@ -153,11 +130,11 @@ class StreamOptions(Settings):
     quote: str | None = None
     escape: str | None = None
     comment: str | None = None
-    skip_rows: Count | None = None
+    skip_rows: kind.Count | None = None
     encoding: str | None = None
     envelope: str | None = None
-    flatten: Count | None = None
-    lists: Names | None = None
+    flatten: kind.Count | None = None
+    lists: kind.Names | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -197,13 +174,13 @@ class LateOptions(Settings):
         Store waiting events in temporary files in this directory; about 125 bytes per event stay in memory.
     """
 
-    label_source: Sources | None = option()
+    label_source: kind.Sources | None = option()
     join: str | None = option()
-    label_timeout: Span | None = option()
+    label_timeout: kind.Span | None = option()
     timeout_label: Any = None
     label_output: str | None = option()
     query_output: str | None = option()
-    label_budget: Share | None = None
+    label_budget: kind.Share | None = None
     relearn_corrections: bool = False
     max_pending: int = 1_000_000
     max_pending_bytes: int = 1 << 30
@@ -235,9 +212,9 @@ class ModelOptions(Settings):
     """
 
     model: Any = option(common=True)
-    params: Params = option(default_factory=dict, common=True)
+    params: kind.Params = option(default_factory=dict, common=True)
     save: str | None = option(common=True)
-    refit: RefitOption | None = option()
+    refit: kind.RefitOption | None = option()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -283,12 +260,12 @@ class ResultOptions(Settings):
     out: str | None = option(common=True)
     dead_letter: str | None = option()
     proba: bool = False
-    coverage: Part | None = None
+    coverage: kind.Part | None = None
     coverage_by_class: bool = False
-    cost: Costs | None = None
-    class_weight: Weights | None = None
-    abstain: Cost | None = None
-    alarms: Alarm | None = None
+    cost: kind.Costs | None = None
+    class_weight: kind.Weights | None = None
+    abstain: kind.Cost | None = None
+    alarms: kind.Alarm | None = None
     explain: int | None = None
     overwrite: bool = False
 
@@ -315,9 +292,9 @@ class MonitorOptions(Settings):
     """
 
     alerts: str | None = option()
-    reference: Reference | None = option()
-    false_alarms: Rate | None = None
-    reset_reference: ResetReference | None = None
+    reference: kind.Reference | None = option()
+    false_alarms: kind.Rate | None = None
+    reset_reference: kind.ResetReference | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -338,7 +315,7 @@ class CheckpointOptions(Settings):
     """
 
     checkpoint: str | None = option(common=True)
-    checkpoint_every: Pace | None = option()
+    checkpoint_every: kind.Pace | None = option()
     reset: bool = option(default=False)
 
 
@@ -377,19 +354,28 @@ class ReportOptions(Settings):
     page_token_file: str | None = None
     metrics_port: str | None = None
     window: int = 1000
-    log_every: Seconds = 5.0
+    log_every: kind.Seconds = 5.0
     config: str | None = option(common=True)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RunOptions(
+    ReportOptions,
+    CheckpointOptions,
+    MonitorOptions,
+    ResultOptions,
+    ModelOptions,
+    LateOptions,
+    StreamOptions,
+):
+    """All options of a run."""
 
 
 REPEATED = ("Names", "Kinds", "Params")
 """Types of options that may be repeated."""
 STREAM_OPTIONS = tuple(each.name for each in fields(StreamOptions) if each.name not in ("source", "max_events"))
 """Options of a stream that its URL may also contain."""
-_GROUPS: tuple[Any, ...] = (
-    *(StreamOptions, LateOptions, ModelOptions, ResultOptions),
-    *(MonitorOptions, CheckpointOptions, ReportOptions),
-)
-SETTINGS = frozenset(each.name for group in _GROUPS for each in fields(group) if not each.metadata)
+SETTINGS = frozenset(each.name for each in fields(RunOptions) if not each.metadata)
 """Fields that are settings (``--set``, TOML) and no options of the command line."""
 LATE_OPTIONS = tuple(each.name for each in fields(LateOptions) if each.name != "label_source")
 

@@ -161,6 +161,12 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
     return [None if gap else value for value, gap in zip(values.tolist(), unknown.tolist(), strict=True)]
 
 
+def labels_of(codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> list[Any]:
+    """Return the labels of class numbers, None for -1."""
+    labels: list[Any] = np.fromiter((*classes, None), object, len(classes) + 1)[codes].tolist()
+    return labels
+
+
 def prediction_table(
     predictions: Predictions,
     classes: Sequence[Any],
@@ -173,16 +179,18 @@ def prediction_table(
     after the columns are fixed. Prediction sets are one field for that reason, too.
     """
     batch = predictions.batch
-    names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: None
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results: dict[str, Any] = {"prediction": names[predictions.codes].tolist(), "score": with_gaps(predictions.scores)}
+    results: dict[str, Any] = {
+        "prediction": labels_of(predictions.codes, classes),
+        "score": with_gaps(predictions.scores),
+    }
     if batch.late is None:
         results["label"] = batch.labels
     decided = predictions.decided
     if decided.members is not None:
         results["set"] = _sets_named(decided.members, classes)
     if decided.decisions is not None:
-        results["decision"] = names[decided.decisions].tolist()
+        results["decision"] = labels_of(decided.decisions, classes)
     if decided.alarms is not None:
         results["alarm"] = (decided.alarms > 0).tolist()
     if reasons is not None:
@@ -205,11 +213,11 @@ def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list
 
 def request_table(predictions: Predictions, classes: Sequence[Any], indices: Sequence[int]) -> dict[str, Sequence[Any]]:
     """Return the records of label queries: origin, key, prediction and score."""
-    batch, named = predictions.batch, [*classes, None]
+    batch = predictions.batch
     places = {name: [column[i] for i in indices] for name, column in batch.origins.columns.items()}
     return places | {
         "key": [(batch.keys or [])[i] for i in indices],
-        "prediction": [named[predictions.codes[i]] for i in indices],
+        "prediction": labels_of(predictions.codes[indices], classes),
         "score": with_gaps(predictions.scores[indices]),
     }
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.run.estimate import Estimated
 from streamsvm.run.history import History
-from streamsvm.run.late_labels import QUANTILES, JoinStage
+from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.report import Report
@@ -136,8 +136,7 @@ def _of_late(late: JoinStage, now: Estimated) -> Iterator[Metric]:
     yield Metric("counter", "late", "Events and labels, by outcome.", counts, ("what",))
     yield Metric("gauge", "waiting", "Events that wait for their label.", totals["waiting"])
     yield Metric("gauge", "early", "Labels that wait for their event.", totals["early"])
-    lags = {name: late.lags.quantile(q) / 1000.0 for name, q in QUANTILES.items()}
-    yield Metric("gauge", "label_lag_seconds", "Delay of labels.", lags, ("quantile",))
+    yield Metric("gauge", "label_lag_seconds", "Delay of labels.", late.lags.seconds(), ("quantile",))
     yield Metric("gauge", "waiting_bytes", "Memory of waiting and remembered events.", late.store.n_bytes)
     yield Metric("gauge", "estimated_accuracy", "Accuracy estimated from recent probabilities.", now.accuracy)
     yield Metric("gauge", "estimated_accuracy_error", "Half-width of the 95 % interval of the estimate.", now.error)

@@ -12,7 +12,6 @@ from streamsvm.names import feature, listed, shown
 from streamsvm.run.alarm_texts import alarm_line, following_drop
 from streamsvm.run.formatting import json_number, plain, span
 from streamsvm.run.history import RefitSummary
-from streamsvm.run.late_labels import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.notices import rejection
 from streamsvm.run.report import Report
@@ -227,13 +226,13 @@ def _late(report: Report) -> list[str]:
     """Return lines about late labels."""
     if report.late is None:
         return []
-    n, lags, now = report.late.totals(), report.late.lags, report.estimated
+    n, now = report.late.totals(), report.estimated
     taken = report.metrics.events
     lines = [
         f"late labels: {n['answered']:,} of {taken:,} events got their label in time; {n['waiting']:,} events wait"
     ]
     if n["answered"] + n["late"]:
-        times = ", ".join(f"{name} {span(lags.quantile(q) / 1000.0)}" for name, q in QUANTILES.items())
+        times = ", ".join(f"{name} {span(lag)}" for name, lag in report.late.lags.seconds().items())
         lines.append(f"  delay: {times}")
     if (budget := report.late.budget) is not None:
         share = 100.0 * budget.n_asked / max(budget.n_seen, 1)

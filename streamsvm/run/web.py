@@ -169,6 +169,8 @@ class HttpServer(ThreadingMixIn, TCPServer):
     ----------
     port
         The port in use.
+    viewers
+        Connections that receive updates.
     """
 
     daemon_threads = allow_reuse_address = True
@@ -185,7 +187,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
         self._place, self._routes, self._any_host, self.address_family = place, routes, any_host, place.family
         self._changed, self._closing = threading.Condition(), threading.Event()
         self._since: dict[socket.socket, float] = {}  # time after which each connection may be closed for another
-        self._viewers: set[socket.socket] = set()
+        self.viewers: set[socket.socket] = set()
         self._free_at = self._spent = 0.0
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MOST if limit == resource.RLIM_INFINITY else min(MOST, limit // 4)
@@ -217,11 +219,6 @@ class HttpServer(ThreadingMixIn, TCPServer):
             return refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._routes)}")
         return self._routes[request.path](request)
 
-    @property
-    def n_viewers(self) -> int:
-        """Number of connections that receive updates."""
-        return len(self._viewers)
-
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Admit a connection if there is room for it."""
         with self._changed:
@@ -233,9 +230,9 @@ class HttpServer(ThreadingMixIn, TCPServer):
     def follows(self, request: socket.socket) -> bool:
         """Return whether there is room for a connection that receives updates."""
         with self._changed:
-            if len(self._viewers) >= MOST_VIEWERS and not self._make_room(self._viewers):
+            if len(self.viewers) >= MOST_VIEWERS and not self._make_room(self.viewers):
                 return False
-            self._viewers.add(request)
+            self.viewers.add(request)
         return True
 
     def wait_from(self, request: socket.socket, since: float) -> None:
@@ -259,7 +256,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
     def _leave(self, request: socket.socket) -> None:
         self._since.pop(request, None)
-        self._viewers.discard(request)
+        self.viewers.discard(request)
         self._changed.notify_all()
 
     def shutdown_request(self, request: Any) -> None:

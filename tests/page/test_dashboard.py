@@ -29,8 +29,7 @@ from streamsvm.run.loop import Report
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.notices import Rejects
 from streamsvm.run.page.dashboard import DashboardState, Stopwatch
-from streamsvm.run.page.feed import Series
-from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated
+from streamsvm.run.page.figures import Series, annotations_of, calibration, confusion, estimated
 from tests.run.conftest import runner_of
 
 DRIFTING = "synthetic:demo?n=8800&drift=8000&width=0&batch_size=200"

@@ -140,14 +140,14 @@ class TestWhoDoesNotRead:
         monkeypatch.setattr(web, "MOST_VIEWERS", 1)
         following = b"GET /events HTTP/1.1\r\n\r\n"
         hostile = connect(server.port, following)
-        wait_for(lambda: server.n_viewers == 1, "it follows")
+        wait_for(lambda: len(server.viewers) == 1, "it follows")
         assert wait_for(lambda: b"HTTP/1.1 200" in connect(server.port, following).recv(100), "the next follows")
         assert is_closed(hostile)
 
     def test_it_is_dropped(self, server, connect, monkeypatch):
         monkeypatch.setattr(web, "SEND_S", 0.1)
         assert connect(server.port, b"GET /events HTTP/1.1\r\n\r\n").recv(10)
-        wait_for(lambda: not server.n_viewers, "it is dropped")
+        wait_for(lambda: not server.viewers, "it is dropped")
 
 
 def test_a_flood_of_requests_gets_a_small_share_of_the_processor(server):

@@ -18,8 +18,7 @@ import pytest
 from streamsvm.run import web
 from streamsvm.run.errors import SetupError
 from streamsvm.run.page import server as served
-from streamsvm.run.page.dashboard import Busy
-from streamsvm.run.page.feed import Broadcaster
+from streamsvm.run.page.dashboard import Broadcaster, Busy
 from streamsvm.run.page.server import Server
 from tests.errors import raises
 from tests.page.looking import get, wait_for

@@ -59,9 +59,10 @@ def judged(labels: list[object], codes: np.ndarray, classes: list[object]) -> tu
 @pytest.mark.parametrize("n_classes", [1, 2, 5, 60])
 def test_scores_are_those_of_sklearn_and_river(n_classes):
     labels, codes, classes = stream(1, 3000, n_classes)
-    scores = feed(Metrics(), labels, codes, classes, [100, 1000, 1001]).scores()
+    measured = feed(Metrics(), labels, codes, classes, [100, 1000, 1001])
+    scores = measured.scores()
     y, predicted = judged(labels, codes, classes)
-    assert scores.accuracy == pytest.approx(np.mean(np.array(y) == np.array(predicted)))
+    assert measured.accuracy == pytest.approx(np.mean(np.array(y) == np.array(predicted)))
     assert scores.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
     if n_classes > 1:
         assert scores.kappa == pytest.approx(cohen_kappa_score(y, predicted))

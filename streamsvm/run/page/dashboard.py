@@ -21,12 +21,8 @@ from streamsvm.names import feature, shown
 from streamsvm.online.adapters import Predictions
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import Insight, notices_of
-from streamsvm.run.measures import COLUMNS as MEASURED
-from streamsvm.run.measures import CURVE_LINES, UNIT
-from streamsvm.run.notices import place_text
 from streamsvm.run.page.events import LastEvents, reasons
-from streamsvm.run.page.feed import COLUMNS, Broadcaster, Series, rounded
-from streamsvm.run.page.figures import annotations_of, calibration, confusion, estimated, features
+from streamsvm.run.page.figures import COLUMNS, Series, features, history_of, name_of, point_of, rounded, state_of
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.report import Report
 
@@ -38,13 +34,62 @@ _LONGEST_REST_S = 15.0
 _HISTORY_S = 10.0
 _STANDS_STILL_S = 120.0
 _MOST_QUESTIONS = 4
-_MOST_LEADERS, _MOST_FEATURES, _MOST_LINES, _MOST_PARTS, _MOST_REFITS = 12, 12, 8, 64, 6
+_MOST_LEADERS, _MOST_FEATURES = 12, 12
 
 logger = logging.getLogger("streamsvm.run")
 
 
 class Busy(Exception):
     """Too many questions are waiting."""
+
+
+class Broadcaster:
+    """The latest of a sequence of messages; a slow viewer misses those in between.
+
+    Examples
+    --------
+    >>> broadcaster = Broadcaster()
+    >>> broadcaster.publish(b"first")
+    >>> broadcaster.publish(b"second")
+    >>> broadcaster.after(0, timeout=1.0)
+    (2, b'second')
+    >>> broadcaster.after(2, timeout=0.0)
+    (2, None)
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._number, self._message = 0, b""
+        self.at = -float("inf")
+        self.closed = False
+
+    def publish(self, message: bytes) -> None:
+        """Publish a message."""
+        with self._condition:
+            self._number, self._message, self.at = self._number + 1, message, time.monotonic()
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """Stop publishing."""
+        with self._condition:
+            self.closed = True
+            self._condition.notify_all()
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Wait for the end of publishing; return whether it has come."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self.closed, seconds)
+
+    @property
+    def latest(self) -> bytes:
+        """The latest message; empty before the first."""
+        return self._message
+
+    def after(self, number: int, timeout: float) -> tuple[int, bytes | None]:
+        """Wait for a message with a higher number; None after `timeout` seconds."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._number > number or self.closed, timeout)
+            return self._number, self._message if self._number > number else None
 
 
 class DashboardState:
@@ -115,7 +160,7 @@ class DashboardState:
         self._taken = report.metrics.taken
         if now >= self._history_due:
             watch = Stopwatch()
-            self._history = _history(report)
+            self._history = history_of(report)
             self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
         state = self._state(report, fraction)
         # Questions are not answered after the last message.
@@ -202,14 +247,14 @@ class DashboardState:
     def _state(self, report: Report, fraction: float | None) -> dict[str, Any]:
         model = report.learner.model
         insight, now = Insight.of(model), time.time()
-        figures = _figures(report, now)
+        figures = point_of(report, now)
         self._series.add(figures)
         state = {
             "run": self._run,
             "now": now,
             "began": self._began,
             "kind": self.kind,
-            "model": _name(report, model),
+            "model": name_of(report, model),
             "fraction": fraction,
             "leaders": insight.leaders[:_MOST_LEADERS],
             "relevance": [
@@ -224,99 +269,7 @@ class DashboardState:
                 "leader": insight.leaders[0]["member"] if insight.leaders else "",
             },
         }
-        return dict(plain(state | _stream(report) | _accuracy(report)))
-
-
-def _stream(report: Report) -> dict[str, Any]:
-    """Return source, sinks, and pending work."""
-    checkpoint, refits, lag = report.checkpoint, report.refits, report.lag
-    parts = sorted((lag or {}).items(), key=lambda part: -part[1])
-    return {
-        "ended": report.ended,
-        "source": report.source,
-        "out": report.out,
-        "resumed": report.resumed,
-        "rate": report.rate,
-        "lag": None if lag is None else {"total": sum(lag.values()), "parts": parts[:_MOST_PARTS]},
-        "stalls": report.stalls,
-        "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
-        "pending": pending(report),
-        "refits": None if refits is None else refits.figures() | {"last": list(refits.last[-_MOST_REFITS:])},
-        "rejects": {
-            "reasons": report.rejects.reasons.most_common(),
-            "last": [
-                {"reason": one.reason, "place": place_text(one), "raw": one.raw}
-                for one in reversed(report.rejects.last)
-            ],
-            "to": report.rejected,
-        },
-    }
-
-
-def _accuracy(report: Report) -> dict[str, Any]:
-    """Return counts of events and the quality of predictions."""
-    metrics = report.metrics
-    return {
-        "events": metrics.taken,
-        "judged": metrics.judged,
-        "unanswered": metrics.unanswered,
-        "rejected": metrics.rejected,
-        "window": metrics.measures.window,
-        "accuracy": metrics.accuracy,
-        "late": {"events": metrics.measures.n_recent} | metrics.measures.recent_hits,
-        "estimated": estimated(report),
-        "calibration": calibration(metrics.measures),
-        "confusion": confusion(metrics),
-        "classes": len(metrics.arrivals),
-        "marks": annotations_of(report),
-    }
-
-
-def _name(report: Report, model: Any) -> str:
-    if report.refits is None:
-        return report.model.rpartition(".")[2]
-    return f"{type(getattr(model, 'model', model)).__name__} with refits"
-
-
-def _figures(report: Report, now: float) -> dict[str, float]:
-    metrics = report.metrics
-    sums = dict(zip(MEASURED, metrics.measures.curve.totals().tolist(), strict=True))
-    held = pending(report)
-    return {
-        "time": round(now, 3),
-        "taken": metrics.taken,
-        "judged": metrics.judged,
-        "rejected": metrics.rejected,
-        "hits": sums["model"],
-        "no_change": sums["no_change"],
-        "majority": sums["majority"],
-        "loss": sums["log_loss"] / UNIT,
-        "scored": sums["rated"],
-        "lag": float("nan") if report.lag is None else float(sum(report.lag.values())),
-        "pending": float("nan") if held is None else float(held),
-    }
-
-
-def pending(report: Report) -> int | None:
-    """Return the number of events waiting for labels, None without late labels."""
-    return None if report.late is None else int(report.late.store.n_waiting)
-
-
-def _history(report: Report) -> dict[str, Any]:
-    """Return the curves over all events, including earlier processes, as in `--plot`."""
-    metrics, history = report.metrics, report.history
-    ends, shares = metrics.measures.curve.windowed(metrics.measures.window)
-    names, relevance = history.relevance(_MOST_LINES)
-    members, led = history.leaders()
-    return {
-        "judged": ends.tolist(),
-        "over": metrics.measures.curve.width_of(metrics.measures.window),
-        "shares": {name: rounded(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
-        "at": list(history.at),
-        "relevance": [[shown(feature(name)), rounded(relevance[:, j])] for j, name in enumerate(names)],
-        "members": members,
-        "leaders": led.tolist(),
-    }
+        return dict(plain(state | state_of(report)))
 
 
 def packed(content: Any) -> bytes:

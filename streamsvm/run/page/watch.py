@@ -26,7 +26,7 @@ from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.monitoring import RunMonitor
 from streamsvm.run.page.dashboard import DashboardState, packed
-from streamsvm.run.page.feed import COLUMNS, Series
+from streamsvm.run.page.figures import COLUMNS, Series
 from streamsvm.run.page.server import Server
 from streamsvm.run.report import Report
 from streamsvm.run.stages import Rate
