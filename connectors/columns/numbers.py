@@ -317,7 +317,10 @@ class NumberColumns:
         """Count a rejected text; if it repeats, log once which options read it."""
         self.rejected[name] += 1
         if self.rejected[name] == _LEAST_REPEATS:
-            form = f"column {{name!r}}: texts such as {{text}} are not numbers, and their events are rejected: {WAYS}"
+            form = (
+                "column {name!r}: texts such as {text} are not numbers, and their events are rejected: --types "
+                f"{{name}}:category keeps all as texts, {WAYS}"
+            )
             text = cell.strip()
             self.notices.warn(Notice.of(form, name, text=shown(text), marker=shlex.quote(text[:LONGEST])))
 

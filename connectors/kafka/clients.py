@@ -8,7 +8,7 @@ import logging
 import socket
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -304,10 +304,11 @@ class Brokers:
         with convert_errors(self.name, "the cluster cannot be described"):
             return found, client.describe_cluster()["cluster_id"]
 
-    def find_deleted(self, topics: Iterable[str]) -> str | None:
+    def find_deleted(self, topics: Mapping[str, int]) -> str | None:
         """Return a topic that does not exist, else None.
 
-        A second request confirms the result, because brokers that start may not know a topic yet.
+        The topics have their former numbers of partitions: a topic with fewer ones has been deleted and recreated. A
+        second request confirms the result, because brokers that start may not know a topic yet.
 
         Raises
         ------
@@ -317,16 +318,19 @@ class Brokers:
         if missing := self._missing(topics):
             time.sleep(SURE_S)
             missing = self._missing(missing)
-        return missing[0] if missing else None
+        return next(iter(missing), None)
 
-    def _missing(self, topics: Iterable[str]) -> list[str]:
+    def _missing(self, topics: Mapping[str, int]) -> dict[str, int]:
         try:
             with contextlib.closing(self.admin(bootstrap_timeout_ms=2000)) as client:
-                return [topic for topic in topics if describe_topic(client, self.name, topic) is None]
+                found = {topic: describe_topic(client, self.name, topic) for topic in topics}
+                return {
+                    topic: n for topic, n in topics.items() if (of := found[topic]) is None or len(of.partitions) < n
+                }
         except ConnectorError as error:
             if error.reason == "refused":  # the client itself would report a timeout
                 raise
-            return []
+            return {}
 
 
 @dataclass(frozen=True, slots=True)

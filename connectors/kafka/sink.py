@@ -233,7 +233,7 @@ class KafkaSink(Sink):
             raise ConnectorError(f"{self.name}: {what}; {way}", "cluster")
         self._partitions = len(found.partitions)
         self._transactions.limits.add(self.topic, limit)
-        self._transactions.ids[self.topic] = found.id
+        self._transactions.topics[self.topic] = found
         self._transactions.exclude[self.topic] = self._exclude
 
     def write(self, table: Results) -> None:

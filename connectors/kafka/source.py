@@ -301,7 +301,7 @@ class KafkaSource(Source):
 
     def _check_exists(self) -> None:
         """Raise ConnectorError if the topic was deleted."""
-        if self._brokers.find_deleted([self.topic]) is not None:
+        if self._brokers.find_deleted({self.topic: 0}) is not None:
             what = "the topic no longer exists; what was learned is in the checkpoint or the saved model"
             raise ConnectorError(
                 f"{self.name}: {what}. Where the topic is recreated, start over with --reset", "deleted"

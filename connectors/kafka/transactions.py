@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from connectors.errors import ConnectorError, FencedError, UnreachableError
 from connectors.events import Position
-from connectors.kafka.clients import Brokers, describe, logger
+from connectors.kafka.clients import Brokers, Topic, describe, logger
 from connectors.kafka.failures import START_S, RetryTimeout, error_names, is_recoverable, is_transient
 from connectors.kafka.mark import Mark
 from connectors.kafka.producer import (
@@ -67,9 +68,9 @@ class Transactions:
         self.name, self.limits = brokers.name, SizeLimits(brokers)
         self.exclude: dict[str, Callable[[Keys, Values], set[int]]] = {}
         """Functions that reject larger records and return their indices, by topic."""
-        self.ids: dict[str, str | None] = {}
-        """Ids of the topics; None if unknown."""
-        self._asked = 0.0  # for them
+        self.topics: dict[str, Topic] = {}
+        """Topics of the results by name."""
+        self._asked = 0.0  # for their ids
         self._users = 1
         self._producer: TransactionalProducer | None = None
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
@@ -225,12 +226,12 @@ class Transactions:
         if time.monotonic() - self._asked < QUERY_S:
             return
         self._asked = time.monotonic()
-        for topic, known in self.ids.items():
-            current = self._current.topic_id(topic) or known
-            if known and current != known:
+        for name, known in self.topics.items():
+            current = known.id and self._current.topic_id(name)
+            if current and current != known.id:
                 what = "%s: the topic %r was deleted and recreated during the run, so that it lacks earlier results"
-                logger.warning(what, self.name, topic)
-            self.ids[topic] = current
+                logger.warning(what, self.name, name)
+                self.topics[name] = replace(known, id=current)
 
     # Repairs -----------------------------------------------------------------------------------------------------
 
@@ -311,8 +312,8 @@ class Transactions:
 
     def _check_topics(self) -> None:
         """Raise ConnectorError if a topic was deleted."""
-        source, sinks = self.mark.topic, self.limits.by_topic
-        deleted = self.brokers.find_deleted(sinks if source is None else [*sinks, source])
+        source, sinks = self.mark.topic, {name: len(topic.partitions) for name, topic in self.topics.items()}
+        deleted = self.brokers.find_deleted(sinks if source is None else sinks | {source: 0})
         if deleted is None:
             return
         way = "create it again and start the run again, which goes on from its checkpoint where it has one"
@@ -320,8 +321,9 @@ class Transactions:
             way = (
                 "what was learned is in the checkpoint or the saved model. If it is recreated, start over with --reset"
             )
-        what = f"the topic {deleted!r} {'' if deleted in sinks else 'of the events '}no longer exists; {way}"
-        raise ConnectorError(f"{self.name}: results cannot be written: {what}", "deleted")
+        what = f"the topic {deleted!r} {'' if deleted in sinks else 'of the events '}no longer exists"
+        what += " or has fewer partitions than before" if sinks.get(deleted, 1) > 1 else ""
+        raise ConnectorError(f"{self.name}: results cannot be written: {what}; {way}", "deleted")
 
     def hurry(self) -> None:
         """Set a short deadline for brokers, because the run is ending."""

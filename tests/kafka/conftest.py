@@ -127,8 +127,8 @@ def new_topic(broker: str, name: str, partitions: int = 3, **configs: str) -> st
     return name
 
 
-def recreate(address: str, topic: str) -> None:
-    """Delete a topic of one or more partitions, and create it again with three."""
+def recreate(address: str, topic: str, partitions: int = 3) -> None:
+    """Delete a topic, and create it again."""
     from kafka.errors import TopicAlreadyExistsError
 
     with starter.admin(address) as client:
@@ -136,7 +136,7 @@ def recreate(address: str, topic: str) -> None:
 
     def made() -> bool:
         with contextlib.suppress(TopicAlreadyExistsError):
-            starter.make_topics(address, topic)
+            starter.make_topics(address, topic, partitions=partitions)
             return True
         return False
 

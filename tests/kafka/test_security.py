@@ -97,7 +97,7 @@ def test_settings_that_a_broker_refuses(places, listener, options, option, named
 def test_a_password_that_is_refused_later_is_no_missing_topic(places):
     options = filled(CLEAR | PLAIN | WRONG, places)
     with raises(ConnectorError, reason="refused", option="sasl_plain_password"):
-        Brokers("here", [places["password"]], options).find_deleted(["t"])
+        Brokers("here", [places["password"]], options).find_deleted({"t": 0})
 
 
 def test_a_refused_login_is_described_once():

@@ -233,7 +233,7 @@ def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, wh
 
 def test_a_topic_that_is_recreated_is_reported_once(broker, topic, source, monkeypatch, caplog):
     monkeypatch.setattr(transactions, "QUERY_S", 0.05)
-    name = topic("out", 1)
+    name = topic("out", 2)
     said: list[str] = []
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
         sink.write(table(0, range(3)))
@@ -248,6 +248,12 @@ def test_a_topic_that_is_recreated_is_reported_once(broker, topic, source, monke
 
         wait_for(is_reported, "the warning")
         assert all(is_reported() for _ in range(5))
+        monkeypatch.setattr(clients, "SURE_S", 0.2)
+        recreate(broker, name, 1)
+        with raises(ConnectorError, reason="deleted", named="fewer partitions"):
+            while True:
+                sink.write(table(1, [4]))
+                sink.flush()
     assert len(said) == 1
     assert repr(name) in said[0]
 

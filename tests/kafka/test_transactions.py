@@ -12,6 +12,7 @@ import pytest
 from connectors import ConnectorError
 from connectors.errors import UnreachableError
 from connectors.kafka import failures, transactions
+from connectors.kafka.clients import Topic
 from connectors.kafka.mark import Mark
 from connectors.kafka.producer import BackgroundCall
 from connectors.kafka.transactions import Transactions
@@ -119,6 +120,7 @@ def begun(cluster, *, marked=True, interval_s=5.0, timeout_s=None):
     mark.committed_offsets = cluster.mark
     made = Transactions(cluster, mark, identity="id", interval_s=interval_s, timeout_s=timeout_s)
     made.limits.by_topic["out"] = 1 << 20
+    made.topics["out"] = Topic([0], None)
     made.exclude["out"] = lambda keys, values: {i for i, value in enumerate(values) if value == b"large"}
     made.open()
     return made
