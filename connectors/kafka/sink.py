@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from connectors.errors import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError
 from connectors.events import Position, Results
 from connectors.kafka.clients import (
     Brokers,
     client_options,
-    convert_errors,
     import_kafka,
     largest_record,
     named_servers,
@@ -32,6 +30,7 @@ from connectors.registry import SinkSettings
 from connectors.streams import Sink
 
 _MOST_S = 60.0  # maximum time without a record although some remain
+_LARGEST = 1 << 30  # bytes of a row
 
 Identity = tuple[Any, ...]
 
@@ -53,23 +52,15 @@ class WrittenRows:
     """
 
     def __init__(self, brokers: Brokers, topic: str, columns: Sequence[str]) -> None:
-        self._brokers, self._name, self._topic, self._columns = brokers, brokers.name, topic, tuple(columns)
+        self._brokers, self._topic, self._columns = brokers, topic, tuple(columns)
         self._rows: set[Identity] = set()
 
-    @contextlib.contextmanager
-    def _consumer(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Open a consumer for the partitions of the topic."""
-        from kafka import TopicPartition
-
-        settings = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
-        consumer = self._brokers.open("KafkaConsumer", **settings)
-        try:
-            with convert_errors(self._name, "what was written cannot be read"):
-                partitions = sorted(consumer.partitions_for_topic(self._topic) or ())
-                yield consumer, [TopicPartition(self._topic, partition) for partition in partitions]
-        finally:
-            with contextlib.suppress(Exception):
-                consumer.close(timeout_ms=2000)
+    def _source(self, **options: Any) -> KafkaSource:
+        """Open the topic up to its current end."""
+        known = import_kafka().KafkaConsumer.DEFAULT_CONFIG
+        options |= {key: value for key, value in self._brokers.client.items() if key in known}
+        options |= {"at_end": "stop", "gap": "skip", "bare": True, "max_value_bytes": _LARGEST, "group_id": ""}
+        return KafkaSource(servers=self._brokers.servers, topic=self._topic, broker_timeout=_MOST_S, **options)
 
     def ends(self) -> dict[str, int]:
         """Return the offsets from which a resumed run reads back.
@@ -78,35 +69,27 @@ class WrittenRows:
         """
         if self._rows:
             return self._since
-        with self._consumer() as (consumer, tps):
-            return {str(tp.partition): offset for tp, offset in consumer.end_offsets(tps).items()}
+        with contextlib.closing(self._source(auto_offset_reset="latest")) as source:
+            found: dict[str, int] = source.position[self._topic]
+            return found
 
     def read(self, since: Mapping[str, int]) -> None:
         """Read the rows committed after these offsets."""
-        self._since: dict[str, int] = dict(since)
-        with self._consumer() as (consumer, tps):
-            ends = consumer.end_offsets(tps)
-            starts = {tp: int(since.get(str(tp.partition), 0)) for tp in tps}
-            left = {tp for tp in tps if ends[tp] > starts[tp]}
-            if not left:
-                return
-            consumer.assign(list(left))
-            for tp in left:
-                consumer.seek(tp, starts[tp])
-            deadline = time.monotonic() + _MOST_S
-            while left := {tp for tp in left if consumer.position(tp) < ends[tp]}:
-                found = consumer.poll(timeout_ms=500)
-                deadline = time.monotonic() + _MOST_S if found else deadline
-                if time.monotonic() > deadline:
-                    what = f"what was written cannot be read: no record for {_MOST_S:g} s"
-                    raise UnreachableError(f"{self._name}: {what}")
-                for record in (record for records in found.values() for record in records):
-                    self._note(record.value)
+        self._since = dict(since)
+        with contextlib.closing(self._source()) as source:
+            try:
+                source.seek({self._topic: self._since})
+            except ConnectorError as error:
+                if error.reason in ("recreated", "position"):  # of a topic that was created again
+                    return
+                raise
+            for value in (value for batch in source for value in batch.raw or ()):
+                self._note(value)
 
-    def _note(self, value: bytes | None) -> None:
+    def _note(self, value: str) -> None:
         """Store the identity of a row, if the record contains one."""
         with contextlib.suppress(ValueError, TypeError, AttributeError):
-            row = json.loads(value or b"")  # perhaps of another program, and no object
+            row = json.loads(value)  # perhaps of another program, and no object
             place = tuple(row.get(name) for name in self._columns)
             if any(one is not None for one in place):
                 self._rows.add(place)
