@@ -45,9 +45,12 @@ def logged(quiet: bool | None) -> Iterator[None]:
     """Show log messages of the package on standard error; always show warnings."""
     import logging
 
+    from streamsvm.run.formatting import width_of
+
+    clear = f"\r{' ' * width_of(sys.stderr)}\r" if sys.stderr.isatty() else ""  # the line of progress
     level = logging.WARNING if quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(logging.Formatter(f"{clear}%(asctime)s %(message)s", "%H:%M:%S"))
     handler.addFilter(_mask_secrets)
     levels = {logger: logger.level for logger in map(logging.getLogger, ("streamsvm", "connectors"))}
     for logger in levels:

@@ -1,13 +1,14 @@
-"""Formatting of times and classes in a run."""
+"""Formatting of times, classes and lines in a run."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TextIO
 
 from streamsvm.names import shown
 
@@ -118,3 +119,15 @@ class ClassNames:
             self._taken.add(name)
             self._names.append(name)
         return self._names
+
+
+def width_of(terminal: TextIO) -> int:
+    """Return the length of a line on a terminal, without the last column.
+
+    Standard output may be a file, and terminals such as that of Emacs know no escape sequences.
+    """
+    try:
+        columns = os.get_terminal_size(terminal.fileno()).columns
+    except OSError:
+        columns = 0
+    return (columns or 80) - 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from typing import TextIO
 
 from streamsvm.run.estimate import Estimated
-from streamsvm.run.formatting import span
+from streamsvm.run.formatting import span, width_of
 from streamsvm.run.history import RefitSummary
 from streamsvm.run.late_labels import JoinStage
 from streamsvm.run.report import Report
@@ -47,9 +46,9 @@ class Progress:
                 self._draw(self._stream, report, fraction)
 
     def _draw(self, stream: TextIO, report: Report, fraction: float | None, end: str = "") -> None:
-        line = _line(report, fraction)[: shutil.get_terminal_size().columns - 1]
+        width = width_of(stream)
         with contextlib.suppress(OSError):  # the terminal may be closed
-            stream.write(f"\r{line}\x1b[K{end}")
+            stream.write(f"\r{_line(report, fraction)[:width].ljust(width)}{end}")
             stream.flush()
 
     def close(self) -> None:

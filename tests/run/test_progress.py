@@ -3,9 +3,13 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import os
+
+import pytest
 
 from connectors import open_source
 from streamsvm import CPMClassifier
+from streamsvm.cli.terminal import logged
 from streamsvm.run.progress import Progress
 from streamsvm.run.prometheus import text_of_report
 from streamsvm.run.stages import Rate
@@ -25,6 +29,31 @@ def test_a_bar_on_a_terminal():
     last = terminal.getvalue().split("\r")[-1]
     assert last.startswith("100%, 600 events, ")
     assert "accuracy 0." in last
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="the system has no pseudo-terminals")
+def test_the_bar_and_log_messages_fit_a_narrow_terminal_without_escape_sequences(monkeypatch):
+    import termios
+
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 40))
+    found = b""
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        bar = Progress(terminal)
+        runner_of(CPMClassifier(), open_source("synthetic:sea?n=600"), observers=[bar]).run()
+        with logged(None):
+            logging.getLogger("streamsvm").warning("a message")
+        bar.close()
+        terminal.flush()
+        while not found.endswith(b"\n") or b"100%" not in found:
+            found += os.read(master, 4096)
+    os.close(master)
+    lines = found.decode().split("\r")
+    assert b"\x1b" not in found
+    assert all(len(line) == 39 for line in lines if "events" in line)
+    (message,) = [i for i, line in enumerate(lines) if "a message" in line]
+    assert lines[message - 1] == 39 * " "
 
 
 def test_a_terminal_that_closes_does_not_end_the_run():
