@@ -30,9 +30,9 @@ X = np.random.default_rng(0).normal(size=(60, 3))
 @pytest.mark.parametrize(
     "estimator",
     [
-        SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.01),
+        SmoothedNewton(l2=1e-2, l1=1e-3, tol=0.1),
         IndexedBCD(tol=0.01),
-        SampledCuts(max_iter=50, tol=0.01, sample_size=20),
+        SampledCuts(max_iter=20, tol=0.1, sample_size=20),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
