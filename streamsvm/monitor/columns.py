@@ -144,9 +144,13 @@ class Columns(Stateful):
             end = min(n, at + (self._next_boundary() - self.block) * BLOCK)
             part = {c: own[at:end] for c, own in texts.items()}
             found, k = self._take_part(numbers[:, at:end], part)
+            self._part_taken(numbers[:, at : at + k], {c: own[:k] for c, own in part.items()})
             alarms += found
             at += k
         return alarms
+
+    def _part_taken(self, numbers: Floats, texts: Mapping[int, Texts]) -> None:
+        """Act after blocks were taken."""
 
     def _next_boundary(self) -> int:
         firsts = [self.block + self.n_first - len(cells.numbers) // BLOCK for cells in self.first.values()]

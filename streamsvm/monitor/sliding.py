@@ -9,7 +9,6 @@ import numpy as np
 
 from streamsvm.features.rows import Floats
 from streamsvm.models.codec import SavedState, nested, part_of
-from streamsvm.monitor.alarms import FeatureAlarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.columns import Columns
 from streamsvm.monitor.kernels import BLOCK
@@ -36,22 +35,17 @@ class SlidingColumns(Columns):
         if self.next is not None:
             self.next.add(names)
 
-    def add_blocks(self, numbers: Floats, texts: Mapping[int, Texts]) -> list[FeatureAlarm]:
-        """Take whole blocks of all columns; return alarms, see `Columns.add_blocks`."""
-        alarms: list[FeatureAlarm] = []
-        at, n = 0, numbers.shape[1]
-        while at < n:
-            end = min(n, at + (self.n_blocks - self.block % self.n_blocks) * BLOCK)
-            part = {c: own[at:end] for c, own in texts.items()}
-            alarms += super().add_blocks(numbers[:, at:end], part)
+    def _next_boundary(self) -> int:
+        return min(super()._next_boundary(), (self.block // self.n_blocks + 1) * self.n_blocks)
+
+    def _part_taken(self, numbers: Floats, texts: Mapping[int, Texts]) -> None:
+        """Let the next references learn; use them at each multiple of their length."""
+        if self.next is not None:
+            self.next.add_blocks(numbers, texts)
+        if self.block % self.n_blocks == 0:
             if self.next is not None:
-                self.next.add_blocks(numbers[:, at:end], part)
-            at = end
-            if self.block % self.n_blocks == 0:
-                if self.next is not None:
-                    self._slide(self.next)
-                self.next = self._successor()
-        return alarms
+                self._slide(self.next)
+            self.next = self._successor()
 
     def _slide(self, new: Columns) -> None:
         """Use the new references of columns and relations that were learned since."""

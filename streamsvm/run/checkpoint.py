@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ from streamsvm.run.learners import class_path
 logger = logging.getLogger(__name__)
 
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.safetensors")  # names of files of `delayed.store`
-_PLAIN = ("identity", "source", "sinks")
+_PLAIN = ("identity", "source", "sinks", "ended", "code")
 _STATES = ("model", "metrics", "history")
 _REFITS = "streamsvm.refit.classifier.RefitClassifier"  # whose parameters the option --refit has
 _ALL_STATES = (*_STATES, "decisions", "notices", "monitor", "late")
@@ -58,7 +58,7 @@ class Snapshot:
     sinks: dict[str, Position]
     states: dict[str, SavedState]
     ended: str = ""
-    code: str = ""
+    code: str = field(default_factory=kind_of_code)
 
 
 class Checkpoint:
@@ -169,10 +169,8 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot atomically and durably."""
-        header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "ended")}}
-        header["code"] = kind_of_code()
-        states = {name: snapshot.states[name] for name in _ALL_STATES if name in snapshot.states}
-        header, arrays = nested(states, header)
+        header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in _PLAIN}}
+        header, arrays = nested(snapshot.states, header)
         with writing(f"checkpoint: {self.path}"):
             write_archive(self.path, header, arrays)
         self.written_at, self._written = time.time(), time.monotonic()
@@ -251,8 +249,7 @@ def read_snapshot(path: Path) -> Snapshot:
         what = f"{path} is a checkpoint of another version of streamsvm, which alone can read it"
         raise ValueError(f"{what}: {error}") from error
     states = {part: part_of((header, arrays), part) for part in _ALL_STATES if part in header}
-    ended, code = str(header.get("ended", "")), str(header.get("code", ""))
-    return Snapshot(header["identity"], header["source"], header["sinks"], states, ended, code)
+    return Snapshot(states=states, **{name: header[name] for name in _PLAIN})
 
 
 def locked_file(path: str | os.PathLike[str]) -> IO[bytes] | None:

@@ -123,13 +123,11 @@ class RunConfig(RunOptions):
     learn: bool = True
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in SOURCES}
-        tables = {n: v for n, v in given.items() if not (v is None or isinstance(v, str | os.PathLike) or are_paths(v))}
-        for name in tables:
-            setattr(self, name, None)
         super().__post_init__()
-        for name, table in tables.items():
-            setattr(self, name, Url.of(table))
+        for name in SOURCES:
+            stream = getattr(self, name)
+            if not (stream is None or isinstance(stream, str) or are_paths(stream)):
+                setattr(self, name, Url.of(stream))
         with refusing():
             self.urls = {name: Url.of(getattr(self, name)) for name in _URLS if getattr(self, name)}
         self.urls.setdefault("source", Url(DEFAULT_SOURCE))

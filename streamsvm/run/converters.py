@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_origin
 from connectors.columns.roles import TIME_UNITS
 from connectors.errors import ConnectorError
 from connectors.options import split_formats, split_kinds, split_names
+from connectors.registry import are_paths
 from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
 
@@ -54,9 +55,11 @@ def _text(value: Any) -> str:
 
 
 def _sources(value: Any) -> Any:
-    """Return the URL of a source, or a list of several files."""
-    if not isinstance(value, (list, tuple)):
+    """Return the URL of a source, a list of several files, or data, which remain."""
+    if isinstance(value, str | os.PathLike):
         return _text(value)
+    if not are_paths(value):
+        return value
     urls = [_text(each) for each in value]
     if not urls:
         raise ValueError("must name at least one file, got an empty list")

@@ -65,11 +65,9 @@ def test_a_directory_that_cannot_be_used(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "n_warnings"), [("", 0), ("another processor", 1)])
-def test_another_kind_of_code_is_warned_of(tmp_path, caplog, monkeypatch, code, n_warnings):
+def test_another_kind_of_code_is_warned_of(tmp_path, caplog, code, n_warnings):
     with Checkpoint(tmp_path) as checkpoint:
-        with monkeypatch.context() as patch:
-            patch.setattr("streamsvm.run.checkpoint.kind_of_code", lambda: code)
-            checkpoint.write(snapshot())
+        checkpoint.write(snapshot(code=code))
         checkpoint.read({"label": "y"})
         assert len(caplog.records) == n_warnings
         checkpoint.write(snapshot())
