@@ -110,7 +110,7 @@ def test_files_of_killed_writers_are_removed(tmp_path):
 
 
 PARTS = ("identity", "source", "sinks", "model", "metrics", "history")
-HEADER = {"class": "Checkpoint"} | {part: {} for part in PARTS}
+HEADER = {"class": "Checkpoint", "ended": "", "code": ""} | {part: {} for part in PARTS}
 
 
 @pytest.mark.parametrize(
