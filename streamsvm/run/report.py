@@ -64,14 +64,19 @@ class Report:
         Number of events that each part of a live source is behind, by name; None if unknown.
     stalls
         How often this process received no events for a long time although the source was behind.
-    learner, predictions
-        The learner of the run and its latest predictions, for observers.
+    predictions
+        The latest predictions, for observers.
     rejects
         Rejected events of this process, by reason.
     late
         State of delayed labels, if used.
     monitor
         Monitor of the features, if used.
+
+    Attributes
+    ----------
+    learner
+        The learner of the run, for observers.
     """
 
     model: str
