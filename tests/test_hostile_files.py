@@ -335,7 +335,7 @@ def test_one_model_is_not_another(saved):
 
 # Checkpoints -----------------------------------------------------------------------------------------------------
 
-CHECKPOINT = {"class": "Checkpoint", "source": 0}
+CHECKPOINT = {"class": "Checkpoint", "source": 0, "ended": "", "code": ""}
 CHECKPOINT |= {name: {} for name in ("identity", "sinks", "model", "metrics", "history")}
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from streamsvm.names import shown
 from streamsvm.run.accuracy_drops import AccuracyDrop
 
-_SHARES = {"unseen": "unseen", "missing": "missing", "type": "other_type", "stuck": "repeats"}
-_TITLES = {
-    "unseen": "share of unseen values",
-    "missing": "share missing",
-    "other_type": "share of another type",
-    "repeats": "share equal to the previous value",
+_SHARES = {
+    "unseen": ("unseen", "share of unseen values"),
+    "missing": ("missing", "share missing"),
+    "type": ("other_type", "share of another type"),
+    "stuck": ("repeats", "share equal to the previous value"),
 }
+"""Field and title of the share that an alarm reports, by kind."""
 _FOLLOWS = 10_000  # labelled events within which a drop of accuracy follows an alarm
 # The mean is named, unless a quantile moved more than twice as far.
 _WEIGHTS = {"mean": 2.0, "median": 1.0, "p05": 1.0, "p95": 1.0, "correlation": 1.0, "odd_share": 1.0, "accuracy": 1.0}
@@ -46,11 +46,9 @@ def change_text(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
     if kind == "range":
         return f"{change_text('', before, after)}, {_percent(after.get('out_of_range'))} outside the range"
     if kind in _SHARES:
-        name = _SHARES[kind]
+        name, title = _SHARES[kind]
         some = ", ".join(shown(str(value)) for value in after.get("examples", ()))
-        return (
-            f"{_TITLES[name]} {_percent(before.get(name))} to {_percent(after.get(name))}{some and f', such as {some}'}"
-        )
+        return f"{title} {_percent(before.get(name))} to {_percent(after.get(name))}{some and f', such as {some}'}"
     if "values" in before and "values" in after:
         old, new = before["values"], after["values"]
         value = max([*old, *new], key=lambda name: abs(new.get(name, 0.0) - old.get(name, 0.0)))

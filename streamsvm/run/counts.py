@@ -127,7 +127,7 @@ class Ranking(Stateful):
     (1.0, 1.0, 0.5)
     """
 
-    saved = ("n_events", "n_classes", "counts")
+    saved = ("n_events", "n_classes", "counts", "_window")
 
     def __init__(self, window: int = 1000) -> None:
         self._window = max(window, _LEAST_WINDOW)
@@ -219,4 +219,4 @@ class Ranking(Stateful):
     def is_valid(self) -> bool:
         """Return whether the restored values fit together."""
         n = self.n_classes if self.n_classes <= MOST_RANKED else 0
-        return self.n_events >= 0 and self.counts.shape[1] == n
+        return self.n_events >= 0 and self.counts.shape[1] == n and self._window >= _LEAST_WINDOW

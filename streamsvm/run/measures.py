@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features.rows import Floats, Ints
-from streamsvm.models.archive import whole
-from streamsvm.models.codec import SavedState, Stateful
+from streamsvm.models.codec import Stateful
 from streamsvm.run.counts import MOST_RANKED, Curve, Ranking
 
 CURVE_LINES = ("model", "no_change", "majority")
@@ -272,15 +271,10 @@ class Measures(Stateful):
         used = n > 0
         return ends[used], total[used] / n[used] / unit
 
-    def restore(self, state: SavedState) -> None:
-        """Restore the result of `state`."""
-        self.ranking = Ranking(whole(state[0]["window"], 1))
-        super().restore(state)
-
     def is_valid(self) -> bool:
         """Return whether the restored values fit together."""
         n = min(self.window, self.curve.events)
-        return len(self._recent) == len(self._scores) == n and not (self._scores > 1.0).any()
+        return self.window > 0 and len(self._recent) == len(self._scores) == n and not (self._scores > 1.0).any()
 
 
 def _sums(values: NDArray[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from streamsvm.names import listed
 from streamsvm.online.adapters import Predictions
 from streamsvm.parameters import ParameterError
 from streamsvm.run.accuracy_drops import ALPHA, AccuracyDrop
-from streamsvm.run.config import DEFAULT_REFERENCE
+from streamsvm.run.config import DEFAULT_REFERENCE, RunConfig
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.formatting import plain
 from streamsvm.run.history import History, refitting
@@ -29,7 +29,6 @@ from streamsvm.run.stages import Stage, Step
 
 if TYPE_CHECKING:
     from streamsvm.monitor import ColumnState, FeatureMonitor, Profile
-    from streamsvm.run.config import RunConfig
     from streamsvm.run.loop import RunLoop
 
 _MOST = 256  # greatest number of stored alarms
@@ -222,12 +221,13 @@ class RunMonitor:
         found = {state.name: by_column.get(state.name, 0.0) * state.moved / total for state in states if state.changed}
         return dict(sorted(((name, share) for name, share in found.items() if share), key=lambda one: -one[1]))
 
-    def notices(self) -> list[str]:
-        """Return what the user should know at the end."""
-        n = self.features.n_events
+    def final_notices(self) -> list[str]:
+        """Log and return what the user should know at the end."""
+        n, notices = self.features.n_events, list[str]()
         if self.profile is None and n < int(self._given):
-            return [f"no feature was monitored: the reference is {int(self._given):,} events, and {n:,} came"]
-        return []
+            notices = [f"no feature was monitored: the reference is {int(self._given):,} events, and {n:,} came"]
+            logger.warning("%s", notices[0])
+        return notices
 
     def columns(self, relevance: Mapping[Hashable, float]) -> list[ColumnState]:
         """Return the states of all columns, changed ones first, sorted by relevance.

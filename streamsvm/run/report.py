@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +19,6 @@ from streamsvm.run.notices import Rejects, RunNotices
 
 if TYPE_CHECKING:
     from streamsvm.run.late_labels import JoinStage
-
-logger = logging.getLogger("streamsvm.run")
 
 
 @dataclass(slots=True, repr=False)
@@ -166,10 +163,7 @@ class Report:
         if self.late is not None and self.late.key_notice:
             self.notices.append(self.late.key_notice)
         if self.monitor is not None:
-            for notice in self.monitor.notices():
-                self.notices.append(notice)
-                # also if the report is not shown
-                logger.warning("%s", notice)
+            self.notices += self.monitor.final_notices()
         self.history.end(model, metrics.judged, metrics.labels, metrics.seen.tolist())
 
 
