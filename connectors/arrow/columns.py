@@ -304,12 +304,11 @@ def _decoded(column: Any) -> tuple[list[Any], set[int]]:
     try:
         return column.to_pylist(), set()
     except UnicodeDecodeError:
-        raw = column.cast("large_binary" if str(column.type).startswith("large") else "binary").to_pylist()
-    values: list[Any] = [None] * len(raw)
-    broken = set()
-    for i, text in enumerate(raw):
+        values, broken = list[Any](), set[int]()
+    for i, item in enumerate(column):
         try:
-            values[i] = None if text is None else text.decode()
+            values.append(item.as_py())
         except UnicodeDecodeError:
+            values.append(None)
             broken.add(i)
     return values, broken
