@@ -329,7 +329,10 @@ class PrefetchSource(Source):
         """Move to a position, so that the next event is the first one after it."""
         self._discard_prefetched()
         self._reading = None
-        self._seek(position)
+        try:
+            self._seek(position)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConnectorError(f"{self.name}: not a position of this source: {position!r}", "position") from error
 
     def next_file(self, path: str) -> None:
         """Continue with the start of another file of the stream, with the types so far.

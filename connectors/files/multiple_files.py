@@ -278,10 +278,7 @@ class MultipleFilesSource(PrefetchSource):
         return self._at
 
     def _seek(self, position: Position) -> None:
-        try:
-            name, at, done = position["file"], position["at"], dict(position["read"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConnectorError(f"{self.name}: not a position of several files: {position!r}", "position") from error
+        name, at, done = position["file"], position["at"], dict(position["read"])
         files = self._files.restore(done, name)
         self._plan(files)
         if self._partitions is not None and "folders" in position:

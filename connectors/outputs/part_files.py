@@ -15,7 +15,7 @@ SPANS = {"date": 86_400_000, "hour": 3_600_000}
 """Milliseconds of event time per folder."""
 UNFINISHED = ".inprogress"
 """Suffix of a part that is being written."""
-_FOLDERS = ("", "dt=*", os.path.join("dt=*", "hour=*"))
+_FOLDERS = ("", "dt=*/", "dt=*/hour=*/")
 
 
 class PartFiles:
@@ -39,19 +39,15 @@ class PartFiles:
     def found(self) -> list[tuple[str, str, int]]:
         """Return path, folder and number of the parts in the directory."""
         form = re.compile(rf"part-(\d{{5,}}){re.escape(self._suffix)}(?:{re.escape(UNFINISHED)}(?:\.tmp)?)?")
-        found = []
-        for folders in _FOLDERS:
-            for path in sorted(glob.glob(os.path.join(glob.escape(self._root), folders, "part-*"))):
-                if match := form.fullmatch(os.path.basename(path)):
-                    folder = os.path.relpath(os.path.dirname(path), self._root)
-                    found.append((path, "" if folder == "." else folder, int(match[1])))
-        return found
+        names = [name for folder in _FOLDERS for name in sorted(glob.glob(f"{folder}part-*", root_dir=self._root))]
+        found = ((name, form.fullmatch(os.path.basename(name))) for name in names)
+        return [(os.path.join(self._root, name), os.path.dirname(name), int(part[1])) for name, part in found if part]
 
     def remove_empty_folders(self) -> None:
         """Remove folders of partitions that are empty."""
-        for folders in (_FOLDERS[2], _FOLDERS[1]):
-            for path in glob.glob(os.path.join(glob.escape(self._root), folders)):
-                if not os.listdir(path):
+        for folders in reversed(_FOLDERS[1:]):
+            for name in glob.glob(folders, root_dir=self._root):
+                if not os.listdir(path := os.path.join(self._root, name)):
                     os.rmdir(path)
 
 

@@ -167,13 +167,16 @@ def names_in(path: str) -> list[list[str]]:
 
 
 def _names_of_part(path: str) -> list[list[str]]:
-    if ".parquet" not in os.path.basename(path):
-        return names_in(path)
+    return names_in_parquet(path) if ".parquet" in os.path.basename(path) else names_in(path)
+
+
+def names_in_parquet(place: Any) -> list[list[str]]:
+    """Return the column names of a Parquet file, as `names_in` does."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        return [list(pyarrow.parquet.read_schema(path).names)]
+        return [list(pyarrow.parquet.read_schema(place).names)]
     except (OSError, pyarrow.ArrowException):
         return []
 

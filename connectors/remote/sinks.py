@@ -16,7 +16,7 @@ from connectors.errors import ConnectorError, OptionError
 from connectors.events import Position
 from connectors.options import Options
 from connectors.outputs.files import TextSink
-from connectors.outputs.results import LineWriter, are_results, names_in
+from connectors.outputs.results import LineWriter, are_results, names_in, names_in_parquet
 from connectors.registry import SinkSettings
 from connectors.remote.files import WEB, StorePath
 
@@ -127,9 +127,4 @@ class RemoteParquetSink(ParquetSink):
         """Do nothing: stores have no empty directories."""
 
     def _is_replaceable(self) -> bool:
-        return all(are_results(self._names_of(part)) for part in self._existing())
-
-    def _names_of(self, part: str) -> list[str]:
-        with contextlib.suppress(self._pa.ArrowException):
-            return list(self._pa.parquet.read_schema(self._opened(part)).names)
-        return []
+        return all(any(map(are_results, names_in_parquet(self._opened(part)))) for part in self._existing())

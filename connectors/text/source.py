@@ -227,15 +227,12 @@ class TextSource(PrefetchSource):
         if position.get("version") != self._stream.version:
             what = "changed since the checkpoint; start the run again with --reset"
             raise ConnectorError(f"{self.name}: {what}", "changed", option="--reset")
-        try:
-            if self._begun and int(position["offset"]) < self._start["offset"]:
-                self._reader.seek(self._start)
-                return
-            self._reader.seek(position)
-            self._format.columns.restore(position)
-            self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}", "position") from error
+        if self._begun and int(position["offset"]) < self._start["offset"]:
+            self._reader.seek(self._start)
+            return
+        self._reader.seek(position)
+        self._format.columns.restore(position)
+        self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
 
     def recall(self, position: Position) -> None:
         """Restore the types of columns."""
