@@ -47,7 +47,21 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("streamsvm")
 
 
-_WARMUP = pytest.StashKey["subprocess.Popen[bytes]"]()
+# `warmup` leaves most batch solvers to their first use, which several workers would have at once.
+COMPILE = """if True:
+    import sys
+    from streamsvm.cli import main
+    code = main(["warmup", "--all", "--quiet"])
+    import numpy as np
+    import scipy.sparse
+    from streamsvm import IndexedBCD, SampledCuts
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    for rows in (X, scipy.sparse.csr_matrix(X)):
+        for solver in (IndexedBCD(max_iter=2), SampledCuts(max_iter=2)):
+            solver.fit(rows, X[:, 0] > 0.0)
+    sys.exit(code)
+"""
+_COMPILING = pytest.StashKey["subprocess.Popen[bytes]"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,8 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
         quiet: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.DEVNULL}
-        warmup = [sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"]
-        config.stash[_WARMUP] = subprocess.Popen(warmup, **quiet)
+        config.stash[_COMPILING] = subprocess.Popen([sys.executable, "-W", "ignore", "-c", COMPILE], **quiet)
         if not any((ROOT / "tests" / "__pycache__").glob("test_*-pytest-*.pyc")):
             command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only", *config.args]
             subprocess.run(command, check=False, **quiet)
@@ -69,8 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Distribute no tests before everything is compiled."""
-    if node.config.stash[_WARMUP].wait():
-        pytest.exit("`streamsvm warmup` failed", 1)
+    if node.config.stash[_COMPILING].wait():
+        pytest.exit("the compilation failed", 1)
 
 
 # These tests mostly wait for brokers, browsers or other processes. Each unit is for one worker.
