@@ -130,7 +130,8 @@ class DecidingClassifier(MutableWrapper, Archived, base.Classifier):
 
     def _decide_one(self, x: dict[Any, Any], **kwargs: Any) -> int:
         """Return the number of the label of minimum expected cost, or ABSTAINS."""
-        if not self._codes and self.model.predict_one(x, **kwargs) is None:
+        if not self._codes and not len(getattr(self.model, "classes_", "unknown")):
+            self.model.predict_one(x, **kwargs)  # label autocorrelation counts predictions before the first label
             return ABSTAINS
         shares = self.model.predict_proba_one(x, **kwargs)
         if not shares.keys() <= self._codes.keys():
