@@ -73,7 +73,7 @@ def history() -> Any:
         (Metrics, lambda header, arrays: np.put(arrays["pairs"], 1, -1)),
         (Metrics, lambda header, arrays: np.put(arrays["pairs"], 0, 2**40)),
         (Metrics, lambda header, arrays: np.put(arrays["measures._scores"], 0, 2.0)),
-        (Metrics, lambda header, arrays: arrays.update(_seen=arrays["_seen"].astype(float))),
+        (Metrics, lambda header, arrays: arrays.update(seen=arrays["seen"].astype(float))),
         (Metrics, lambda header, arrays: arrays.update({"measures.reliability.counts": np.zeros((3, 7), np.int64)})),
         (History, lambda header, arrays: header["samples"][0].__setitem__(0, 2**50)),
         (History, lambda header, arrays: header["samples"][0][4].append([1])),

@@ -134,26 +134,23 @@ def end_within(seconds: float, number: int, waits_for: Callable[[], str]) -> Non
         Called at the deadline. Returns "brokers", another word, or an empty string if the results are complete.
     """
 
-    def end(waited: str) -> None:
-        os._exit(TEMPORARY if waited == "brokers" else 128 + number)
-
-    def say_and_end() -> None:
+    def end(*, tells: bool) -> None:
         waited = waits_for()
         with contextlib.suppress(OSError, ValueError):
-            if waited:
+            if waited and tells:
                 print(
                     f"streamsvm: error: {signal.Signals(number).name}: the run waits for the {waited} and did not end "
                     f"within {seconds:g} s; results after the last commit or checkpoint are lost. Start the run again",
                     file=sys.stderr,
                     flush=True,
                 )
-            else:
+            elif tells:
                 sys.stdout.flush()
-        end(waited)
+        os._exit(TEMPORARY if waited == "brokers" else 128 + number)
 
     # The reader of a pipe may have stopped. Python 3.12 starts no thread while it waits for others at exit.
-    for delay, call in ((seconds, say_and_end), (seconds + _WARN_S, lambda: end(waits_for()))):
-        timer = threading.Timer(delay, call)
+    for delay, tells in ((seconds, True), (seconds + _WARN_S, False)):
+        timer = threading.Timer(delay, end, kwargs={"tells": tells})
         timer.daemon = True
         timer.start()
         _timers.append(timer)
