@@ -59,7 +59,13 @@ class FeatureAlarm:
 
     @classmethod
     def restored(cls, given: Mapping[str, Any]) -> Self:
-        """Validate and return the alarm of `saved`."""
+        """Validate and return the alarm of `saved`.
+
+        Parameters
+        ----------
+        given
+            What `saved` returned.
+        """
         names, kind = [decode_label(name) for name in given["column"]], given["kind"]
         if kind not in KINDS or not (2 <= len(names) <= 3 if kind == "relation" else len(names) == 1):
             raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
