@@ -16,7 +16,7 @@ from connectors.options import Options
 Read: TypeAlias = Callable[[bytes], dict[str, Any]]
 
 _FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
-_ALIASES = {"jsonl": "json"}
+_FORMATS["jsonl"] = JsonValues
 SURE_S = 2.0  # for which a new schema may be unknown to a part of the registry
 _AGAIN_S = 30.0  # between two requests of an unknown schema
 RETRY_S = 0.2  # between two requests before that
@@ -25,10 +25,9 @@ _MOST_ABSENT = 10_000
 
 def value_format(options: Options) -> ValueFormat:
     """Create the value format that options ask for."""
-    name = options.one_of("format", sorted([*_FORMATS, *_ALIASES]))
-    name = _ALIASES.get(name or "", name)
+    name = options.one_of("format", sorted(_FORMATS)) or "json"
     if not options.has("registry"):
-        return _FORMATS[name or "json"](options)
+        return _FORMATS[name](options)
     if name == "csv":
         raise OptionError(options.name, "registry", "is for Avro, JSON and Protobuf; remove format=csv")
     return RegistryValues(options)
@@ -46,7 +45,7 @@ class RegistryValues(JsonValues):
         import_avro()  # schemas are parsed later, where a missing package would reject all values
         self._name, path = options.name, options.text("schema")
         self._reader_schema = None if path is None else load_avro_schema(options.name, path)
-        self.registry: SchemaRegistry = SchemaRegistry.of(options)
+        self.registry: SchemaRegistry = SchemaRegistry(options)
         self._readers: dict[int, Read | str] = {}
         self._absent: dict[int, tuple[float, float, str]] = {}  # first and last request, and the reason
 

@@ -58,12 +58,9 @@ class SchemaRegistry:
 
     Parameters
     ----------
-    name
-        Name of the stream in messages.
-    urls
-        One or several URLs, separated by commas. The next one is tried if one does not respond.
-    settings
-        The table `schema_registry` of the file of client options.
+    options
+        Options of a stream. `registry` is one or several URLs, separated by commas; the next one is tried if one does
+        not respond. `client` is a file of client options with the table `schema_registry`.
 
     Raises
     ------
@@ -71,7 +68,9 @@ class SchemaRegistry:
         If a URL or a setting is invalid.
     """
 
-    def __init__(self, name: str, urls: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, options: Options) -> None:
+        name, urls = options.name, options.text("registry") or ""  # which is refused
+        settings = registry_options(name, options.peek("client"))
         self._name, self._urls = name, [_checked(name, url) for url in urls.split(",")]
         self._headers = {"Accept": _ACCEPT, **_authorization(name, settings)}
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
@@ -79,12 +78,6 @@ class SchemaRegistry:
             handlers.append(urllib.request.HTTPSHandler(context=tls_context(name, settings)))
         self._is_known = False  # to be a registry
         self._opener = urllib.request.build_opener(*handlers)
-
-    @classmethod
-    def of(cls, options: Options) -> SchemaRegistry:
-        """Create the client from the options `registry` and `client` of a stream."""
-        urls = options.text("registry") or ""  # which is refused
-        return cls(options.name, urls, registry_options(options.name, options.peek("client")))
 
     def __str__(self) -> str:
         return f"the schema registry {','.join(self._urls)}"
