@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,26 +52,21 @@ class FeatureAlarm:
         """Return a dict for JSON; the names of a relation become a list."""
         return asdict(self) | {"column": list(self.column) if isinstance(self.column, tuple) else self.column}
 
-    def saved(self) -> dict[str, Any]:
-        """Return JSON that keeps the types of names."""
-        names = self.column if self.kind == "relation" else (self.column,)
-        return asdict(self) | {"column": [encode_label(name) for name in names]}
 
-    @classmethod
-    def restored(cls, given: Mapping[str, Any]) -> Self:
-        """Validate and return the alarm of `saved`.
+def alarm_state(alarm: FeatureAlarm) -> dict[str, Any]:
+    """Return JSON of an alarm that keeps the types of names."""
+    names = alarm.column if alarm.kind == "relation" else (alarm.column,)
+    return asdict(alarm) | {"column": [encode_label(name) for name in names]}
 
-        Parameters
-        ----------
-        given
-            What `saved` returned.
-        """
-        names, kind = [decode_label(name) for name in given["column"]], given["kind"]
-        if kind not in KINDS or not (2 <= len(names) <= 3 if kind == "relation" else len(names) == 1):
-            raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
-        column = tuple(names) if kind == "relation" else names[0]
-        event, since, evidence = whole(given["event"]), whole(given["since"]), real(given["evidence"], high=1.0)
-        return cls(column, kind, event, since, given["before"], given["after"], evidence)
+
+def restored_alarm(given: Mapping[str, Any]) -> FeatureAlarm:
+    """Validate and return the alarm of `alarm_state`."""
+    names, kind = [decode_label(name) for name in given["column"]], given["kind"]
+    if kind not in KINDS or not (2 <= len(names) <= 3 if kind == "relation" else len(names) == 1):
+        raise ArchiveError(f"an alarm of kind {kind!r} for {len(names)} columns")
+    column = tuple(names) if kind == "relation" else names[0]
+    event, since, evidence = whole(given["event"]), whole(given["since"]), real(given["evidence"], high=1.0)
+    return FeatureAlarm(column, kind, event, since, given["before"], given["after"], evidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from streamsvm.features.values import check_name, name_key
 from streamsvm.models.archive import ArchiveError, decode_label, encode_label, whole
 from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.models.saved import Archived
-from streamsvm.monitor.alarms import ColumnState, FeatureAlarm
+from streamsvm.monitor.alarms import ColumnState, FeatureAlarm, alarm_state, restored_alarm
 from streamsvm.monitor.bins import Texts
 from streamsvm.monitor.cells import Cells, Part, cells_state, join_parts, parts_of, restored_cells, rows_from
 from streamsvm.monitor.columns import Columns
@@ -283,7 +283,7 @@ class FeatureMonitor(Archived):
             "drift_detected": self.drift_detected,
             "n_alarms": self.n_alarms,
             "n_columns_left_out": self.n_columns_left_out,
-            "alarms": [alarm.saved() for alarm in self.alarms],
+            "alarms": [alarm_state(alarm) for alarm in self.alarms],
             "n_open": n_open,
             "open_names": [encode_label(name) for name in columns],
         }
@@ -299,7 +299,7 @@ class FeatureMonitor(Archived):
         if any(len(own.numbers) != n_open for own in cells.values()):
             raise ArchiveError(f"open events that are not {n_open}")
         self._open = {decode_label(name): cells[str(i)] for i, name in enumerate(header["open_names"])}, n_open
-        self.alarms = [FeatureAlarm.restored(one) for one in header["alarms"]]
+        self.alarms = [restored_alarm(one) for one in header["alarms"]]
         self.n_alarms = whole(header["n_alarms"], len(self.alarms))
         self.n_columns_left_out = whole(header["n_columns_left_out"])
         self.drift_detected = header["drift_detected"] is True
