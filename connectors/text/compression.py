@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from connectors.errors import ConnectorError
-from connectors.text.bytestreams import ByteStream, Converted
+from connectors.text.bytestreams import CHUNK, ByteStream, Converted
 
 PIECE = 1 << 12
 """Bytes to decompress in one call; a damaged piece is lost as a whole."""
@@ -25,7 +25,7 @@ class Tools(NamedTuple):
     compress
         Function that returns a frame of data.
     decompressor
-        Function that starts to decompress a frame, such as `bz2.BZ2Decompressor`.
+        Function that starts to decompress a frame, as `bz2.BZ2Decompressor` does.
     error
         Error of the decompressor.
     """
@@ -80,20 +80,35 @@ class Codec:
             raise ConnectorError(f"{name}: {what}", f"no {package}") from error
 
 
+class _Pieces:
+    """Decompress one frame of gzip or zstd in pieces of limited size."""
+
+    eof, needs_input = False, True
+    unused_data: bytes | None = b""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        found: bytes = self._frame.decompress(data)
+        self.eof, self.unused_data = self._frame.eof, self._frame.unused_data
+        return found
+
+
 _BZIP2 = tuple(b"BZh%d%b" % (level, mark) for level in range(1, 10) for mark in (b"1AY&SY", b"\x17rE8P\x90"))
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(b"%c*M\x18" % (0x50 + i) for i in range(16)))  # the others are skippable frames
 
 
 def _zstd_tools(zstd: Any) -> Tools:
     compressor = zstd.ZstdCompressor(write_checksum=True)
-    return Tools(compressor.compress, lambda: zstd.ZstdDecompressor().decompressobj(), zstd.ZstdError)
+    return Tools(compressor.compress, lambda: _Pieces(zstd.ZstdDecompressor().decompressobj()), zstd.ZstdError)
 
 
 CODECS = (
     Codec(
         # The header has no timestamp, so that equal rows give equal bytes.
         *("gzip", ".gz", (b"\x1f\x8b",), "zlib"),
-        lambda zlib: Tools(partial(zlib.compress, wbits=31), partial(zlib.decompressobj, wbits=31), zlib.error),
+        lambda zlib: Tools(partial(zlib.compress, wbits=31), lambda: _Pieces(zlib.decompressobj(wbits=31)), zlib.error),
     ),
     Codec("bzip2", ".bz2", _BZIP2, "bz2", lambda bz2: Tools(bz2.compress, bz2.BZ2Decompressor, OSError)),
     Codec(
@@ -221,7 +236,7 @@ class Unpacked(Converted):
     def _unpacked(self, codec: Codec, packed: bytes) -> Iterator[bytes]:
         tools, frame, used = codec.load(self._name), None, 0
         while True:
-            if used >= len(packed):
+            if used >= len(packed) and (frame is None or frame.needs_input):
                 more = self._more()
                 if more is None:
                     self.damage = None if frame is None else f"{codec.name} file is truncated"
@@ -235,10 +250,10 @@ class Unpacked(Converted):
                 if not packed:
                     continue
                 frame = tools.decompressor()
-            piece = packed[used : used + PIECE]
+            piece = packed[used : used + PIECE] if frame.needs_input else b""
             used += len(piece)
             try:
-                data = frame.decompress(piece)
+                data = frame.decompress(piece, CHUNK)
             except tools.error as error:
                 self.damage = f"{codec.name} file is damaged: {error}"
                 return

@@ -16,8 +16,9 @@ import pytest
 import zstandard
 
 from connectors import ConnectorError, open_sink, open_source
-from connectors.text.bytestreams import Pipe
+from connectors.text.bytestreams import CHUNK, Pipe
 from connectors.text.compression import Unpacked
+from connectors.text.opening import open_bytes
 from tests.connectors.streams import events, read, rejects, resumed_everywhere, rows, write
 from tests.errors import raises
 
@@ -116,6 +117,13 @@ def test_damage_in_the_middle_ends_the_stream(tmp_path, suffix):
     seen, bad = read(write(tmp_path / f"a.csv.{suffix}", bytes(packed)))
     assert [event[0]["x"] for event in seen[:2000]] == list(range(2000))
     assert "damaged" in bad[-1][1]
+
+
+@pytest.mark.parametrize("suffix", ["bz2", "xz", "lz4"])
+def test_a_small_file_of_many_equal_bytes_is_decompressed_in_chunks(tmp_path, suffix):
+    stream = open_bytes(write(tmp_path / f"a.csv.{suffix}", PACK[suffix](bytes(1 << 22))))
+    sizes = [len(data) for data in iter(lambda: stream.read(0.0), None)]
+    assert (sum(sizes), max(sizes) <= CHUNK) == (1 << 22, True)
 
 
 def piped(data: bytes, n: int) -> tuple[bytes, str | None]:
