@@ -87,7 +87,6 @@ class KnownFeatures:
         self.n_refused = 0
         self._has_warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `of_integers`
-        self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)  # see `of_numbers`
         self.set_fast_path()
         self.noticed: list[Notice] = []  # notices about the first rows
         self.issued = Notices(logger)  # shared with copies, so that each warning is issued once
@@ -223,16 +222,6 @@ class KnownFeatures:
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0
         self.set_fast_path()
 
-    def of_numbers(self, x: Mapping[Any, Any]) -> Ints:
-        """Return the columns of the numeric features of an event, -1 for unknown names.
-
-        The last result is cached, because the predicted event is usually learned next.
-        """
-        names, n = list(x), len(self.names)
-        if self._last[:2] != (n, names):
-            self._last = n, names, np.fromiter(map(self.numbers.get, names, repeat(-1)), np.int64, len(names))
-        return self._last[2].copy()
-
     def of_integers(self, size: int) -> Ints:
         """Return the columns of integer names below at least `size`, -1 for unknown ones."""
         if size > len(self._of_integers):
@@ -348,7 +337,7 @@ class KnownFeatures:
             return None
         if not (np.abs(values) < _LARGE).all():
             return None
-        columns = self.of_numbers(x)
+        columns = np.fromiter(map(self.numbers.get, x, repeat(-1)), np.int64, len(x))
         if learn and (new := np.flatnonzero(columns < 0)).size:
             names = list(x)
             for i in sorted(new.tolist(), key=lambda i: name_key(names[i])):
