@@ -162,6 +162,19 @@ def test_slow_processing_is_not_a_stall(broker, topic, later):
         assert (n, source.stalls) == (100, 0)
 
 
+def test_brokers_that_send_no_records_are_unreachable(broker, topic, later, monkeypatch):
+    name = topic("events", 1)
+    fill(broker, name, numbered(100, 1))
+
+    def silent(reader, seconds):
+        later[0] += 1.0
+
+    monkeypatch.setattr(Reader, "poll", silent)
+    with opened(broker, name, at_end="stop", broker_timeout=30) as source, raises(UnreachableError):
+        list(source)
+    assert 30.0 <= later[0] < 60.0
+
+
 def test_a_process_that_was_suspended_does_not_blame_the_brokers(broker, topic, later, monkeypatch):
     name, suspended = topic("events", 1), [1000.0, 1000.0]
     fill(broker, name, numbered(100, 1))
