@@ -13,7 +13,7 @@ from connectors.events import LateLabels
 from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.decisions import Decided, DecisionRows, Decisions
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed.label_join import IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
+from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.protocol import OUTCOMES, Arrivals, Matches
 from streamsvm.delayed.single import SingleRow
 from streamsvm.delayed.single_join import NOT_TAKEN, NOW
@@ -337,6 +337,12 @@ class Join:
 
     def _free(self, journal: Ints) -> None:
         """Free the rows of events that are no longer pending."""
+        kinds = journal[:, KIND].tolist() if len(journal) == 2 else []
+        if EVENT in kinds and (kinds[0] in _LEAVING or kinds[1] in _LEAVING):  # the oldest event leaves
+            slot = int(journal[1 - kinds.index(EVENT), SLOT])
+            if not self.store.segments.holds(self.store.records(slot)["status"]):
+                self.store.free_one(slot)
+            return
         slots = np.unique(journal[np.isin(journal[:, KIND], (IN_TIME, *_LEAVING)), SLOT])
         self.store.free(slots[~self.store.holds(slots)])
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.delayed import digests, single_join
 from streamsvm.delayed import label_join as kernels
 from streamsvm.features.rows import Ints
 
+_SINGLE = single_join.ENTRY_POINTS
 FIRST_SLOTS = 1 << 10
 """Initial number of slots."""
 _FULL = 0.6  # greatest load of the hash table
@@ -41,10 +43,17 @@ class SlotTable:
     def _bind(self) -> None:
         self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
         self._base = int(self.state.base)
+        # Memory views of numbers, which are read faster.
+        self.n_entries, self.next = self.state.number("n_entries").data, self.state.number("next").data
+        self.is_simple, self.process_one, self.expire_events = map(EntryPoint.compile, _SINGLE.values())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
+
+    def __getstate__(self) -> dict[str, Any]:
+        views = {"n_entries", "next", *_SINGLE}
+        return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property
     def n_bytes(self) -> int:
@@ -70,7 +79,7 @@ class SlotTable:
     @property
     def journal(self) -> Ints:
         """The journal of the last call."""
-        return self._journal[: self.state.n_entries]
+        return self._journal[: self.n_entries[()]]
 
     def make_room(self, n: int, begin: int) -> None:
         """Make room for n more events or labels; slots before `begin` may be removed."""

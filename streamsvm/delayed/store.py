@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from connectors.outputs.results import make_directory
 from streamsvm.delayed import label_join as kernels
-from streamsvm.delayed import single_join
 from streamsvm.delayed.digests import ENTRY_POINTS
 from streamsvm.delayed.segments import Segment
 from streamsvm.delayed.slot_contents import SlotContents
@@ -24,7 +23,6 @@ from streamsvm.models.archive import decode_labels, encode_label, read_archive, 
 from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.parameters import ParameterError
 
-_SINGLE = single_join.ENTRY_POINTS
 _LEAST = 8  # least number of events that must fit
 SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
@@ -185,7 +183,7 @@ class Store(SlotContents):
 
     def is_simple(self, key: bytes, time: int) -> bool:
         """Return whether the learner has to learn no other event with a single event."""
-        return bool(_SINGLE["is_simple"](self.table.state, padded(key), len(key), time))
+        return bool(self.table.is_simple(self.table.state, padded(key), len(key), time))
 
     def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Mapping[str, Any]) -> bool:
         """Store a single event; return whether others leave.
@@ -202,11 +200,9 @@ class Store(SlotContents):
             Layout, predicted class and its probability, as in the records of slots.
         """
         table, own = self.table, padded(key)
-        data, slot = self._open(len(row) + len(own)), int(table.state.next)
-        n_entries = _SINGLE["process_one"](
-            table.state, own, len(key), time, kernels.NO_LABEL, (len(row) + len(own)) >> 3
-        )
-        if table.state.next > slot and (record := table.records[table.at(slot)])["status"] == kernels.PENDING:
+        data, slot = self._open(len(row) + len(own)), table.next[()]
+        n_entries = table.process_one(table.state, own, len(key), time, kernels.NO_LABEL, (len(row) + len(own)) >> 3)
+        if table.next[()] > slot and (record := table.records[table.at(slot)])["status"] == kernels.PENDING:
             words = b"".join((row, own, found))
             sizes = {"n_row": len(row) >> 3, "n_key": len(key), "n_words": len(words) >> 3}
             for name, value in {**about, **sizes, "start": len(data) >> 3}.items():
@@ -221,14 +217,14 @@ class Store(SlotContents):
         if not self._spare:
             self.trim()
             self._make_room(SPARE, np.array([n_bytes and n_bytes + int(self.table.state.event_bytes)]))
-            slot = int(self.table.state.next)
+            slot = self.table.next[()]
             self._data, self._spare = self.segments.open_at(slot), min(SPARE, self.segments.room(slot))
         self._spare -= 1
         return self._data
 
     def expire(self, time: int) -> Ints:
         """Expire events up to a time; return the journal."""
-        _SINGLE["expire_events"](self.table.state, time)
+        self.table.expire_events(self.table.state, time)
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
@@ -237,7 +233,7 @@ class Store(SlotContents):
         See `single_join.process_one`.
         """
         self._open(0)
-        n_entries: int = _SINGLE["process_one"](self.table.state, padded(key), len(key), time, label, 0)
+        n_entries: int = self.table.process_one(self.table.state, padded(key), len(key), time, label, 0)
         return n_entries
 
     def _use_secret(self, secret: bytes) -> None:
