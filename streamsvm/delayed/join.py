@@ -117,9 +117,7 @@ class Join:
         if self._row is not None and self._decides:
             found = self._decide_one(self._row)
         layout, row = store.pack_one(x)
-        if store.add_one(
-            text, time, x, row, found, {"layout": layout, "code": single.code[0], "score": single.score[0]}
-        ):
+        if store.add_one(text, time, x, row, found, (layout, single.code[0], single.score[0])) > 1:
             self._free(store.table.journal)
         return True
 
@@ -135,13 +133,13 @@ class Join:
         if self.single is None or (self._row is None and self._decides):
             return False
         code = store.labels[label]
-        n_entries = store.label_one(text, time, code)
-        if n_entries == NOT_TAKEN and self.expire(time):
-            n_entries = store.label_one(text, time, code)
-        if n_entries == NOT_TAKEN:
+        at = store.label_one(text, time, code)
+        if at == NOT_TAKEN and self.expire(time):
+            at = store.label_one(text, time, code)
+        if at == NOT_TAKEN:
             return False
         journal = store.table.journal
-        kind, _, slot, *_ = next(entry for entry in journal.tolist() if entry[KIND] not in _LEAVING)
+        kind, slot = int(journal[at, KIND]), int(journal[at, SLOT])
         if kind == IN_TIME:
             try:
                 needs_batch = not self._learn_stored(label, slot)

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.delayed import digests, single_join
 from streamsvm.delayed import label_join as kernels
 from streamsvm.features.rows import Ints
 
-_SINGLE = single_join.ENTRY_POINTS
 FIRST_SLOTS = 1 << 10
 """Initial number of slots."""
 _FULL = 0.6  # greatest load of the hash table
@@ -42,17 +40,18 @@ class SlotTable:
 
     def _bind(self) -> None:
         self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
-        self._base = int(self.state.base)
+        self._base, self.address = int(self.state.base), self.state.address
         # Memory views of numbers, which are read faster.
         self.n_entries, self.next = self.state.number("n_entries").data, self.state.number("next").data
-        self.is_simple, self.process_one, self.expire_events = map(EntryPoint.compile, _SINGLE.values())
+        single = [entry.compile() for entry in single_join.ENTRY_POINTS.values()]
+        self.is_simple, self.add_event, self.add_label, self.expire_events = single
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        views = {"n_entries", "next", *_SINGLE}
+        views = {"address", "n_entries", "next", *single_join.ENTRY_POINTS}
         return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _LEAST = 8  # least number of events that must fit
 SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
 _SECRET_BYTES = 16
+_EVENT = Struct("5qd")
 _WORDS = RECORD.itemsize // 8
 
 
@@ -183,10 +185,10 @@ class Store(SlotContents):
 
     def is_simple(self, key: bytes, time: int) -> bool:
         """Return whether the learner has to learn no other event with a single event."""
-        return bool(self.table.is_simple(self.table.state, padded(key), len(key), time))
+        return bool(self.table.is_simple(self.table.address, padded(key), len(key), time))
 
-    def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Mapping[str, Any]) -> bool:
-        """Store a single event; return whether others leave.
+    def add_one(self, key: bytes, time: int, x: Any, row: bytes, found: bytes, about: Sequence[Any]) -> int:
+        """Store a single event; return 1 if it is pending, plus 2 if others leave.
 
         Parameters
         ----------
@@ -197,20 +199,17 @@ class Store(SlotContents):
         row, found
             Words of its row, and its probabilities with the memory.
         about
-            Layout, predicted class and its probability, as in the records of slots.
+            Layout, predicted class and its probability.
         """
-        table, own = self.table, padded(key)
-        data, slot = self._open(len(row) + len(own)), table.next[()]
-        n_entries = table.process_one(table.state, own, len(key), time, kernels.NO_LABEL, (len(row) + len(own)) >> 3)
-        if table.next[()] > slot and (record := table.records[table.at(slot)])["status"] == kernels.PENDING:
-            words = b"".join((row, own, found))
-            sizes = {"n_row": len(row) >> 3, "n_key": len(key), "n_words": len(words) >> 3}
-            for name, value in {**about, **sizes, "start": len(data) >> 3}.items():
-                record[name] = value
+        table, own, (layout, code, score) = self.table, padded(key), about
+        data, slot, words = self._open(len(row) + len(own)), table.next[()], b"".join((row, own, found))
+        packed = _EVENT.pack(layout, len(data) >> 3, len(row) >> 3, len(words) >> 3, code, score)
+        kind: int = table.add_event(table.address, own, len(key), time, packed)
+        if kind & 1:
             data += words
             if self.keeps_objects:
                 self._objects[slot] = dict(x)
-        return bool(n_entries > 1)
+        return kind
 
     def _open(self, n_bytes: int) -> bytearray:
         """Make room for an event or a label; return the data of the open segment."""
@@ -224,17 +223,17 @@ class Store(SlotContents):
 
     def expire(self, time: int) -> Ints:
         """Expire events up to a time; return the journal."""
-        self.table.expire_events(self.table.state, time)
+        self.table.expire_events(self.table.address, time)
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
-        """Process a single label; return the number of entries in the journal.
+        """Process a single label; return the number of its entry in the journal.
 
-        See `single_join.process_one`.
+        See `single_join.add_label`.
         """
         self._open(0)
-        n_entries: int = self.table.process_one(self.table.state, padded(key), len(key), time, label, 0)
-        return n_entries
+        found: int = self.table.add_label(self.table.address, padded(key), len(key), time, label)
+        return found
 
     def _use_secret(self, secret: bytes) -> None:
         """Use the secret of the digests, which also begins the names of files."""

@@ -63,6 +63,7 @@ SCALER = Schema(
         "held": address("positive while a thread holds the learner's lock, or after another memory replaced this one"),
         "n_pairs": Number("number of pairs of the current event", i64),
         "in_order": Number("whether the pairs of the current event belong to the first weight rows, in order", i64),
+        "n_far": Number("if in order, number of values that are missing or beyond FAR", i64),
         "scaling": Number("scaling method: NONE, STANDARD or RANK", i64),
         "window": Number("number of recent values that ranks refer to", i64),
         "spacing": Number("once the window is full, one of this many values enters it; a power of two", i64, 1),
@@ -124,6 +125,7 @@ SCALER = Schema(
         "all_rows": Array(("weight_rows",), "the indices 0, 1, 2, ...", i64),
         "own_rows": Array(("weight_rows",), "weight rows of the current event, if not in order", i64),
         "scaled": Array(("weight_rows",), "scaled values of the current event"),
+        "entered": Array(("scaled",), "values of a row that enter the sums, NaN for outliers"),
     },
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.core.jit import inlined, kernel, uint
+from streamsvm.core.jit import element_address, inlined, kernel, uint, values_at
 from streamsvm.features.ranks import observe_ranks
-from streamsvm.features.scaler import GROUPS, LEAST_UNTIED, NONE, RANK, is_far, row_at
+from streamsvm.features.scaler import FAR, GROUPS, LEAST_UNTIED, NONE, RANK, is_far, is_whole, row_at
 
 # Outliers do not enter the sums. An outlier adds 1 to a count and any other value subtracts LEAK. The count grows if
 # more than LEAK / (1 + LEAK) of the values are outliers. Its limit is half the number of values in the sums, bounded by
@@ -38,10 +38,39 @@ RUNS_EVIDENCE, TEST_EVERY = 25.0, 8
 @inlined
 def observe(rows, values, columns):
     """Add a learned row to the statistics of its columns."""
+    if is_whole(columns) and rows.scaling != RANK:
+        rows.n_far = count_far(rows, values)
+    observe_current_row(rows, values, columns)
+
+
+@inlined
+def count_far(rows, values):
+    """Count entries that are missing or beyond FAR, in a row of the first n columns."""
+    shift, scale, n_far = rows.shift, rows.scale, 0
+    for j in range(values.size):
+        n_far += not abs((values[uint(j)] - shift[uint(j)]) * scale[uint(j)]) <= FAR
+    return n_far
+
+
+@inlined
+def observe_current_row(rows, values, columns):
+    """Implement `observe` for the current row, for which `load` has set `n_far`."""
     rows.seen += 1.0
-    if rows.scaling != NONE:
-        rows.groups[uint(rows.label & (GROUPS - 1))] += 1.0
-        observe_entries(rows, values, columns)
+    if rows.scaling == NONE:
+        return
+    rows.groups[uint(rows.label & (GROUPS - 1))] += 1.0
+    if not is_whole(columns) or rows.scaling == RANK:
+        observe_pairs(rows, values, columns)
+        return
+    if is_watched(rows.seen):
+        for j in range(values.size):
+            if values[uint(j)] == values[uint(j)]:
+                watch(rows, j, values[uint(j)])
+    if rows.n_far == 0:
+        observe_whole(rows, values)
+    else:
+        keep_near(rows, values)
+        observe_whole(rows, values_at(element_address(rows.entered, 0), values.size))
 
 
 @inlined
@@ -85,6 +114,22 @@ def restart_narrow(rows, j, x):
     """
     rows.longest[j] = max(rows.longest[j], 2.0 * rows.narrow[j] / NARROW_TIMES)
     restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
+
+
+@kernel
+def keep_near(rows, values):
+    """Copy a row to `entered`, with NaN in place of outliers; count missing values.
+
+    The row has an entry in each of the first n columns.
+    """
+    for j in range(values.size):
+        x = values[uint(j)]
+        if x != x:
+            count_missing(rows, j)
+        elif is_far(rows, j, x) and count_outlier(rows, j, x):
+            rows.present[uint(j)] += 1.0
+            x = math.nan
+        rows.entered[uint(j)] = x
 
 
 @inlined
@@ -149,9 +194,37 @@ def restart(rows, j, shift, deviation):
     renew(rows, j)
 
 
+@inlined
+def observe_whole(rows, values):
+    """Add a row with an entry in each of the first n columns to the sums.
+
+    Two loops over few arrays each: the compiler vectorises a loop only if it can check its arrays for overlap.
+    """
+    decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
+    present, due = rows.present, rows.due
+    n, ready = values.size, 0
+    for j in range(n):
+        x = values[uint(j)]
+        here = 1.0 if x == x else 0.0
+        count[uint(j)] = count[uint(j)] * (decay if x == x else 1.0) + here
+        p = present[uint(j)] + here
+        present[uint(j)] = p
+        ready += p >= due[uint(j)]
+    for j in range(n):
+        x = values[uint(j)]
+        delta = x - shift[uint(j)] if x == x else 0.0
+        factor = decay if x == x else 1.0
+        total[uint(j)] = total[uint(j)] * factor + delta
+        squares[uint(j)] = squares[uint(j)] * factor + delta * delta
+    if ready:
+        for j in range(n):
+            if values[uint(j)] == values[uint(j)] and present[j] >= due[j]:
+                renew(rows, j)
+
+
 @kernel
-def observe_entries(rows, values, columns):
-    """Add the entries of a learned row to the statistics of their columns."""
+def observe_pairs(rows, values, columns):
+    """Implement `observe` for any row."""
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
     is_sample = is_watched(rows.seen)

@@ -54,6 +54,7 @@ def load_whole(rows, values, columns):
         z = z if z < limit else limit
         z = z if z > -limit else -limit
         out[uint(j + 1)] = z if x == x else 0.0
+    rows.n_far = unusual
     if unusual:
         for j in range(n):
             x = values[uint(j)]

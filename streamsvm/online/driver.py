@@ -25,7 +25,7 @@ from streamsvm.core.jit import (
     values_at,
 )
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA, SCALER, rows_at
-from streamsvm.features.statistics import observe
+from streamsvm.features.statistics import observe_current_row
 from streamsvm.features.transform import load_row
 from streamsvm.online.batch import BATCH, is_learned, write_proba
 
@@ -46,7 +46,7 @@ def drive(address, values_address, columns_address, n, shared):
         return
     call_pointer(rows.step, (rows.learner,))
     if rows.label >= 0:
-        observe(rows, values, columns)
+        observe_current_row(rows, values, columns)
 
 
 @inlined
