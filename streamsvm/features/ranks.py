@@ -19,6 +19,7 @@ from streamsvm.core.jit import (
 from streamsvm.features.scaler import ABOVE_ALL, n_ranked_values, rows_at
 from streamsvm.features.sorted_window import (
     count_below,
+    count_below_in_four,
     is_below,
     next_above,
     replace,
@@ -80,9 +81,13 @@ def search(rows, n, found):
 
     The columns are in `rows.searched` and the values in `rows.sought`. The count of column j is written to found[j].
     """
-    for k in range(n):
-        column = uint(rows.searched[uint(k)])
-        found[column] = count_below(rows.ranks[column], rows.sought[uint(k)])
+    columns, sought, k = rows.searched, rows.sought, 0
+    while k + 4 <= n:
+        count_below_in_four(rows.ranks, columns, sought, k, found)
+        k += 4
+    while k < n:
+        found[uint(columns[uint(k)])] = count_below(rows.ranks[uint(columns[uint(k)])], sought[uint(k)])
+        k += 1
 
 
 @inlined

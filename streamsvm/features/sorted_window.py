@@ -2,7 +2,8 @@
 
 A window that is not full ends with values above all others.
 
-Random values defeat branch prediction. The searches therefore have no branches, and insertions move whole blocks.
+Random values defeat branch prediction. The searches therefore have no branches, run in several columns at a time, and
+insertions move whole blocks.
 """
 
 from __future__ import annotations
@@ -33,6 +34,36 @@ def count_below(values, x):
         low += half & mask_below(values[uint(low + half - 1)], x)
         n -= half
     return low - mask_below(values[uint(low)], x)
+
+
+@inlined
+def count_below_in_four(ranks, columns, sought, k, found):
+    """Run `count_below` in four columns at a time.
+
+    The columns are columns[k:k + 4] and the values sought[k:k + 4]. The result of column j is written to found[j]. The
+    steps of one search depend on each other; four interleaved searches overlap their latencies.
+    """
+    a, b, c, d = (
+        uint(columns[uint(k)]),
+        uint(columns[uint(k + 1)]),
+        uint(columns[uint(k + 2)]),
+        uint(columns[uint(k + 3)]),
+    )
+    of_a, of_b = -(0.0 - sought[uint(k)]), -(0.0 - sought[uint(k + 1)])
+    of_c, of_d = -(0.0 - sought[uint(k + 2)]), -(0.0 - sought[uint(k + 3)])
+    in_a = in_b = in_c = in_d = 0
+    n = ranks.shape[1]
+    while n > 1:
+        half = n >> 1
+        in_a += half & mask_below(ranks[a, uint(in_a + half - 1)], of_a)
+        in_b += half & mask_below(ranks[b, uint(in_b + half - 1)], of_b)
+        in_c += half & mask_below(ranks[c, uint(in_c + half - 1)], of_c)
+        in_d += half & mask_below(ranks[d, uint(in_d + half - 1)], of_d)
+        n -= half
+    found[a] = in_a - mask_below(ranks[a, uint(in_a)], of_a)
+    found[b] = in_b - mask_below(ranks[b, uint(in_b)], of_b)
+    found[c] = in_c - mask_below(ranks[c, uint(in_c)], of_c)
+    found[d] = in_d - mask_below(ranks[d, uint(in_d)], of_d)
 
 
 @inlined

@@ -63,9 +63,7 @@ def observe_current_row(rows, values, columns):
         observe_pairs(rows, values, columns)
         return
     if is_watched(rows.seen):
-        for j in range(values.size):
-            if values[uint(j)] == values[uint(j)]:
-                watch(rows, j, values[uint(j)])
+        watch_whole(rows, values)
     if rows.n_far == 0:
         observe_whole(rows, values)
     else:
@@ -80,8 +78,35 @@ def is_watched(seen):
 
 
 @kernel
+def watch_whole(rows, values):
+    """Update the counts of values near the anchors with a sampled row."""
+    scale, count, anchor, ties = rows.scale, rows.count, rows.anchor, rows.ties
+    narrow, longest, n, ready = rows.narrow, rows.longest, values.size, 0
+    for j in range(n):
+        x = values[uint(j)]
+        tied = ties[uint(j)] + TIES_RATE * ((1.0 if x == anchor[uint(j)] else 0.0) - ties[uint(j)])
+        ties[uint(j)] = tied if x == x else ties[uint(j)]
+    for j in range(n):
+        x = values[uint(j)]
+        distance = abs(x - anchor[uint(j)]) * scale[uint(j)]
+        before = narrow[uint(j)]
+        k = before + (1.0 if distance < NARROW else -NOT_NARROW)
+        k = k if distance > 0.0 else before
+        anchor[uint(j)] = x if k < 0.0 else anchor[uint(j)]
+        narrow[uint(j)] = k if k > 0.0 else 0.0
+        most = min(NARROW_TIMES * longest[uint(j)], NARROW_SHARE * (1.0 - ties[uint(j)]) * count[uint(j)])
+        ready += (k > before) & (k >= NARROW_MOST) & (k >= most)
+        longest[uint(j)] = max(longest[uint(j)], before if k < before else 0.0)
+    if ready:
+        for j in range(n):
+            x = values[uint(j)]
+            if x == x and is_narrow(rows, j, x):
+                restart_narrow(rows, j, x)
+
+
+@kernel
 def watch(rows, j, x):
-    """Update the count of values near the anchor of column j with a sampled value."""
+    """Implement `watch_whole` for one value of column j."""
     rows.ties[j] += TIES_RATE * ((1.0 if x == rows.anchor[j] else 0.0) - rows.ties[j])
     distance = abs(x - rows.anchor[j]) * rows.scale[j]
     if distance > 0.0:
