@@ -72,6 +72,7 @@ class ConformalSets(Stateful):
         self._live = State(kernels.COVERING)
         self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups = n_known, 0
+        self._one: tuple[Floats, Ints, Members, State] | None = None  # arrays of a single event
         self._grow(1)
 
     most = kernels.MOST
@@ -144,6 +145,33 @@ class ConformalSets(Stateful):
         _step()(self._state, self._rows)
         return members
 
+    def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
+        """Predict the set of one event, then update the thresholds with its label.
+
+        Parameters
+        ----------
+        proba
+            Probabilities, shape (n_classes,), 0 for unknown classes.
+        code
+            The class of the event, by its number in order of arrival; -1 if unknown.
+
+        Returns
+        -------
+        array of bool
+            Whether each class is in the set, shape (n_classes,); the next call overwrites it.
+        """
+        n = len(proba)
+        if self._one is None or len(self._one[2]) != n:
+            self._grow(n)
+            row, label, members = np.zeros((1, n)), np.zeros(1, np.int64), np.zeros((1, n), np.bool_)
+            rows = State(kernels.COVERING)
+            rows.bind(proba=row, labels=label, members=members)
+            self._one = row[0], label, members[0], rows
+        row, label, members, rows = self._one
+        row[:], label[0] = proba, code
+        _step()(self._state, rows)
+        return members
+
     def bind_callback(self, proba: Floats, next_address: int = 0) -> int:
         """Prepare the callback that updates these sets after each single event.
 
@@ -199,7 +227,7 @@ class ConformalSets(Stateful):
         check_names(arrays, set(memory.names()))
         memory.restore(arrays)
         self._use(memory)
-        self._n_groups = n_groups
+        self._n_groups, self._one = n_groups, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"coverage": self.coverage, "by_class": self.by_class, "learned": self.state()}
@@ -259,6 +287,11 @@ class AllSets(dict[Key, ConformalSets]):
             found = sets.run(proba, codes)
             members = found if key == wanted else members
         return members
+
+    def learn_one(self, proba: Floats, code: int) -> None:
+        """Update all sets with the label of one event."""
+        for sets in self.values():
+            sets.run_one(proba, code)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the learned states of all sets, with names that start with `sets.`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from struct import pack, unpack
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,54 @@ class Decisions:
         raised = np.zeros(n, np.int64)
         raised[used] = alarms.run(p[used], np.where(rows.learned, own, -1)[used])
         return raised
+
+    # Single events without alarms -------------------------------------------------------------------------------------
+
+    def decide_one(self, proba: Floats, classes: Sequence[Any]) -> tuple[Decided, bytes]:
+        """Decide on one event as `run` does.
+
+        Parameters
+        ----------
+        proba
+            Probabilities of all classes, shape (n_classes,).
+        classes
+            The labels, in order of first arrival.
+
+        Returns
+        -------
+        decided : Decided
+            The results for the event; the next call overwrites them.
+        packed : bytes
+            Its row of `packed`.
+        """
+        found, shares, notes = Decided(), proba.tolist(), list[float]()
+        if self.costs is not None:
+            self.costs.matrix(classes)
+            notes = [self.costs.decide_one(shares)]
+            found.decisions = np.array(notes, np.int64)
+        if self.sets is not None:
+            members = self.sets.run_one(proba)
+            found.members = members[None]
+            shares = [-share if is_member else share for share, is_member in zip(shares, members.tolist(), strict=True)]
+        return found, pack(f"{len(notes) + len(shares)}d", *notes, *shares)
+
+    def learn_one(self, packed: Any, code: int, n_classes: int) -> None:
+        """Update with the label of one event as `run` does.
+
+        Parameters
+        ----------
+        packed
+            Its row of `packed`, as bytes.
+        code
+            The number of its class.
+        n_classes
+            Number of classes known now.
+        """
+        shares = [abs(share) for share in unpack(f"{len(packed) // 8}d", packed)[self.costs is not None :]]
+        if self.sets is not None:
+            self.sets.run_one(shares + [0.0] * (n_classes - len(shares)), code)
+        if self.costs is not None:
+            self.costs.count_labels(code)
 
     # Results stored with an event -------------------------------------------------------------------------------------
 

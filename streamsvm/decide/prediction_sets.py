@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import numpy as np
-
 from streamsvm.decide.conformal import AllSets, ConformalSets, Key, Members, labels_in
 from streamsvm.features.rows import Floats
 from streamsvm.locks import locked
@@ -102,7 +100,7 @@ class PredictsSets:
     def _predict_set(self, sets: ConformalSets, x: dict[Any, Any], kwargs: dict[str, Any]) -> set[Any]:
         """Predict the set of one event."""
         proba = self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.of(np.array([[*proba.values()]]))[0], proba)) if proba else set()
+        return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
 
 
 def with_results(predicted: Any, proba: Floats | None, members: Members | None) -> Any:

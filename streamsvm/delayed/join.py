@@ -166,10 +166,9 @@ class Join:
         x = store.unpack_one(slot, int(record["layout"]), held[: 8 * n_row])
         end = len(held) - 8 * self._size
         is_learned = single.learn_stored(x, held[end:], label)
-        if is_learned and self._decides:
-            kept = np.frombuffer(held[8 * n_row - int(record["n_key"]) // -8 * 8 : end])
-            proba, _ = self.decisions.unpacked([kept], len(self.model.classes))
-            self.decisions.run(DecisionRows(proba, [label], _LABEL, ~_LABEL), self.model.classes)
+        if is_learned and self._decides and self._row is not None:
+            kept = held[8 * n_row - int(record["n_key"]) // -8 * 8 : end]
+            self.decisions.learn_one(kept, self._row.number(label), len(self.model.classes))
         return is_learned
 
     def expire(self, time: int, x: Any = None) -> bool:
@@ -197,8 +196,8 @@ class Join:
 
     def _decide_one(self, single: SingleRow) -> bytes:
         """Decide about the last predicted event; return the words to store for it."""
-        self.decided = self.decisions.run(DecisionRows(single.proba, [None], ~_LABEL, _LABEL), self.model.classes)
-        return self.decisions.packed(single.proba, self.decided).tobytes() + bytes(single.memory)
+        self.decided, packed = self.decisions.decide_one(single.proba[0], self.model.classes)
+        return packed + bytes(single.memory)
 
     # Batches ----------------------------------------------------------------------------------------------------------
 

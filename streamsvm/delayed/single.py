@@ -56,6 +56,10 @@ class SingleRow:
         """Probabilities of the last prediction."""
         return dict(zip(self._model.classes_, self.proba[0].tolist(), strict=True))
 
+    def number(self, label: Any) -> int:
+        """Return the number of a class that was learned."""
+        return self._model.labels.codes[label]
+
     def predict(self, x: Any) -> bytes | None:
         """Predict an event of any features.
 

@@ -252,8 +252,7 @@ class RefitClassifier(RefitRows):
         predicted, proba = found
         if not self._refits.vote.is_empty:
             predicted, proba = self._refits.vote.vote_on_one(row, proba, code)
-        if self._sets:
-            self._sets.run(proba[None], np.array([code]))
+        self._sets.learn_one(proba, code)
         self._refits.take_one(row, code, time, 0.0 if predicted == code else 1.0)
         return True
 

@@ -13,7 +13,7 @@ from river import naive_bayes, preprocessing
 from connectors import open_sink, open_source
 from connectors.joined import JoinedSource
 from streamsvm import CPMClassifier, DelayedClassifier, StreamSVMClassifier
-from streamsvm.decide.conformal import ConformalSets, labels_in
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.run.report_text import summary, text
 from tests.choices import each_choice
 from tests.run.conftest import json_lines, runner_of, write_joined, write_stream
@@ -53,14 +53,14 @@ class Around:
         self.sets = self.sets or ConformalSets(coverage, by_class)
         proba = self.model.predict_proba_one(x)
         self.proba = [proba.get(label, 0.0) for label in self.classes]
-        return set(labels_in(self.sets.of(np.array([self.proba]))[0], self.classes))
+        return {label for label, is_in in zip(self.classes, self.sets.run_one(self.proba), strict=True) if is_in}
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         self.model.learn_one(x, y)
         if y not in self.classes:
             self.classes.append(y)
             self.proba.append(0.0)
-        self.sets.run(np.array([self.proba]), np.array([self.classes.index(y)]))
+        self.sets.run_one(self.proba, self.classes.index(y))
 
 
 @each_choice(
