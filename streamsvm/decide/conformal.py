@@ -101,6 +101,14 @@ class ConformalSets(Stateful):
             self._use(state)
         kernels.ENTRY_POINTS["begin_groups"](self._state, n_groups)
 
+    @property
+    def memory(self) -> State:
+        """The thresholds, for compiled code.
+
+        New classes may move them to other memory.
+        """
+        return self._state
+
     def _use(self, state: State) -> None:
         """Replace the state, also in the callback of a learner."""
         self._state, self._live.sets = state, state.address

@@ -16,9 +16,9 @@ from streamsvm.delayed import label_join as kernels
 from streamsvm.delayed.label_join import EVENT, IN_TIME, KIND, LATE, NO_LABEL, SLOT, TIMEOUT
 from streamsvm.delayed.protocol import OUTCOMES, Arrivals, Matches
 from streamsvm.delayed.single import SingleRow
-from streamsvm.delayed.single_join import NOT_TAKEN, NOW
+from streamsvm.delayed.single_join import LAYOUT, NOT_TAKEN, NOTES, NOW
 from streamsvm.delayed.store import Store
-from streamsvm.delayed.stored_features import Packed, PaddedKeys, in_order, stacked
+from streamsvm.delayed.stored_features import OWN, Packed, PaddedKeys, in_order, stacked
 from streamsvm.delayed.timeline import Timeline
 from streamsvm.features.rows import Floats, Ints
 from streamsvm.features.values import encoding_error
@@ -76,7 +76,10 @@ class Join:
         self.single = model if isinstance(model, EventAdapter) else self._row
         if not learn or self.decisions.alarms is not None:
             self.single = self._row = None
-        self.decided, self._decides = Decided(), bool(self.decisions)
+        self.decided, self._decides, self._n_notes = Decided(), bool(self.decisions), self.decisions.n_notes
+        self._of_sets = Decided()  # of single events, decided by compiled code
+        self._names: tuple[Any, ...] = ()
+        self._layout = OWN  # of single events with these names
         bytes_of = {
             "event_bytes": 8 * (self._size + _NOTES * model.stores_proba),
             "class_bytes": 8 * model.stores_proba,
@@ -104,9 +107,20 @@ class Join:
         bool
             False if the event needs `step`: then nothing has changed.
         """
-        text = _encoded(key)
-        if self.single is None or (self._row is None and self._decides):
+        single, text = self._row, _encoded(key)
+        if single is None and (self.single is None or self._decides):
             return False
+        if single is not None and (row := single.pack(x)) is not None and self._layout_of(single) >= 0:
+            decide = self._decide_one if self._n_notes else None
+            if self._decides:
+                single.use_sets(self._sets())
+            kind = self.store.predict_one(single, row, text, time, decide)
+            if kind > 1:
+                self._free(self.store.table.journal)
+            if kind >= 0:
+                if self._decides and not self._n_notes:
+                    self.decided = self._of_sets
+                return True
         return self._predict_one(x, text, time) or (self.expire(time, x) and self._predict_one(x, text, time))
 
     def _predict_one(self, x: Any, text: bytes, time: int) -> bool:
@@ -121,6 +135,21 @@ class Join:
             self._free(store.table.journal)
         return True
 
+    def _sets(self) -> int:
+        """Return the address of prediction sets for compiled code, 0 for none.
+
+        With costs, there are none. The address changes with the number of classes.
+        """
+        return 0 if self.decisions.sets is None or self._n_notes else self.decisions.sets.memory.address
+
+    def _layout_of(self, single: SingleRow) -> int:
+        """Return the layout of the learner's names."""
+        if single.names is not self._names:
+            self._names, self._layout = single.names, self.store.layouts.number(single.names, True)
+            single.binding[LAYOUT], single.binding[NOTES] = self._layout, self._n_notes > 0
+            self._of_sets = Decided(single.members)
+        return self._layout
+
     def label_one(self, label: Any, key: str, time: int) -> bool:
         """Process a single label; return False and change nothing if it needs `step`.
 
@@ -130,44 +159,51 @@ class Join:
             The label; time NOW for the newest time so far.
         """
         store, text = self.store, _encoded(key)
-        if self.single is None or (self._row is None and self._decides):
+        if self._row is None and (self.single is None or self._decides):
             return False
         code = store.labels[label]
-        at = store.label_one(text, time, code)
-        if at == NOT_TAKEN and self.expire(time):
-            at = store.label_one(text, time, code)
-        if at == NOT_TAKEN:
+        kind = store.label_one(text, time, code)
+        if kind == NOT_TAKEN and self.expire(time):
+            kind = store.label_one(text, time, code)
+        if kind == NOT_TAKEN:
             return False
-        journal = store.table.journal
-        kind, slot = int(journal[at, KIND]), int(journal[at, SLOT])
         if kind == IN_TIME:
+            *about, n_entries = store.table.found.tolist()
             try:
-                needs_batch = not self._learn_stored(label, slot)
+                needs_batch = not self._learn_stored(label, *about)
             except Exception:  # foreign models may raise anything
-                self._free(journal)
+                self._free(store.table.journal)
                 raise
         else:
+            n_entries = store.table.n_entries[()]
             needs_batch = (kind == kernels.CORRECTED and store.relearns) or (kind == LATE and self._decides)
         if needs_batch:
-            self._run(_NO_EVENTS, store.pack([], 0), _NO_KEYS, [key], _LABEL, journal)
-        elif len(journal) > 1:
-            self._free(journal)
+            self._run(_NO_EVENTS, store.pack([], 0), _NO_KEYS, [key], _LABEL, store.table.journal)
+        elif n_entries > 1:
+            self._free(store.table.journal)
         elif kind == IN_TIME and not store.relearns:
-            store.free_one(slot)
+            store.free_one(about[0], about[-1])
         return True
 
-    def _learn_stored(self, label: Any, slot: int) -> bool:
+    def _learn_stored(
+        self, label: Any, slot: int, layout: int, start: int, n_row: int, n_key: int, n_words: int
+    ) -> bool:
         """Learn a stored event; return False and change nothing if it needs a batch."""
-        single, store, record = self.single, self.store, self.store.records(slot)
-        start, n_row, n_words = int(record["start"]), int(record["n_row"]), int(record["n_words"])
+        single, store = self.single, self.store
         if not n_words or single is None or (self._row is None and self._decides):
             return False
-        held = store.segments.words_of(slot, start, n_words)
-        x = store.unpack_one(slot, int(record["layout"]), held[: 8 * n_row])
-        end = len(held) - 8 * self._size
-        is_learned = single.learn_stored(x, held[end:], label)
-        if is_learned and self._decides and self._row is not None:
-            kept = held[8 * n_row - int(record["n_key"]) // -8 * 8 : end]
+        data, n = store.segments.all[store.segments.number(slot)].data, 8 * n_row
+        held = bytes(data[8 * start : 8 * (start + n_words)])
+        if self._row is not None and layout == self._layout >= 0:
+            if self._decides:
+                self._row.use_sets(self._sets())
+            is_learned, decides = self._row.learn(held, n_row, n_key, label), self._n_notes > 0
+        else:
+            decides = self._decides
+            x = store.unpack_one(slot, layout, held[:n])
+            is_learned = single.learn_listed(x, held[len(held) - 8 * self._size :], label)
+        if is_learned and decides and self._row is not None:
+            kept = held[n - n_key // -8 * 8 : len(held) - 8 * self._size]
             self.decisions.learn_one(kept, self._row.number(label), len(self.model.classes))
         return is_learned
 
@@ -188,7 +224,9 @@ class Join:
                 return False
         journal = store.expire(time)
         for i, slot in enumerate(journal[:, SLOT].tolist()):
-            if not self._learn_stored(self.on_timeout, slot):
+            record = store.records(slot)
+            about = (int(record[name]) for name in ("layout", "start", "n_row", "n_key", "n_words"))
+            if not self._learn_stored(self.on_timeout, slot, *about):
                 self._run(_NO_EVENTS, store.pack([], 0), _NO_KEYS, [], _LABEL[:0], journal[i:].copy())
                 break
         self._free(journal)
@@ -337,8 +375,9 @@ class Join:
         kinds = journal[:, KIND].tolist() if len(journal) == 2 else []
         if EVENT in kinds and (kinds[0] in _LEAVING or kinds[1] in _LEAVING):  # the oldest event leaves
             slot = int(journal[1 - kinds.index(EVENT), SLOT])
-            if not self.store.segments.holds(self.store.records(slot)["status"]):
-                self.store.free_one(slot)
+            record = self.store.records(slot)
+            if not self.store.segments.holds(record["status"]):
+                self.store.free_one(slot, int(record["n_words"]))
             return
         slots = np.unique(journal[np.isin(journal[:, KIND], (IN_TIME, *_LEAVING)), SLOT])
         self.store.free(slots[~self.store.holds(slots)])

@@ -88,6 +88,12 @@ JOIN_TABLE = Schema(
             i64,
             external=True,
         ),
+        "found": Array(
+            ("fields",),
+            "slot, layout, start, n_row, n_key, n_words of the labelled event, and number of entries",
+            i64,
+            external=True,
+        ),
     },
 )
 KIND, POSITION, SLOT, LABEL, LAG = range(5)

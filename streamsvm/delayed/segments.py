@@ -103,10 +103,6 @@ class Segments:
         found = [self.all[i].gather(starts[part], lengths[part]) for i, part in self._parts(slots)]
         return np.concatenate([np.zeros(0), *found])
 
-    def words_of(self, slot: int, start: int, n_words: int) -> bytes:
-        """Return the words of a slot."""
-        return bytes(self.all[self.number(slot)].data[8 * start : 8 * (start + n_words)])
-
     def free(self, slots: Ints) -> None:
         """Free the words of ascending slots."""
         n_words = self.table.records["n_words"][self.table.at(slots)]

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamsvm.core.precompile import prepare
-from streamsvm.core.state import State
+from streamsvm.core.state import State, array_address
+from streamsvm.decide.conformal_kernels import COVERING
+from streamsvm.delayed.single_join import ENTRY_POINTS, SETS
+from streamsvm.features.tables import NOT_PLAIN
+from streamsvm.features.values import names_of_times
 
 if TYPE_CHECKING:
     from streamsvm.online.base import OnlineClassifier
@@ -26,17 +30,25 @@ class SingleRow:
 
     Attributes
     ----------
+    names
+        Features of rows that are packed, in order.
+    binding, address
+        Memory view of the binding of the learner, see `single_join`, and its address.
     code, score
         Memory views of the last prediction and its probability.
     proba
         Probabilities of the last prediction, shape (1, classes).
-    memory
-        Memory view of the words that the last prediction stores for its label.
+    found, memory
+        Memory views of the words to store with the last prediction, and of those that are its memory.
+    members
+        Whether each class is in the prediction set, shape (1, classes).
     """
 
     def __init__(self, model: OnlineClassifier) -> None:
         self._model = model
-        self._bound: tuple[State, int] | None = None  # memory and number of classes of the learner at its last use
+        self._fast: tuple[Any, ...] = ()  # that was used last
+        self.names: tuple[Any, ...] = ()
+        self._sets = 0
 
     def __reduce__(self) -> Any:
         return type(self), (self._model,)
@@ -60,6 +72,31 @@ class SingleRow:
         """Return the number of a class that was learned."""
         return self._model.labels.codes[label]
 
+    def use_sets(self, address: int) -> None:
+        """Predict and update the prediction sets at an address from now on."""
+        self._sets = address
+        if self._fast:
+            self.binding[SETS] = address
+
+    def pack(self, x: Any) -> bytes | None:
+        """Return packed numbers of an event with exactly the known names, or None.
+
+        Missing values are NaN. None means that the event needs `predict`.
+        """
+        fast = self._model.fast_path
+        if type(x) is not dict or len(x) != fast[0]:
+            return None
+        if fast is not self._fast:
+            self._bind(fast)
+        try:
+            packed: bytes = fast[1](*fast[2](x))
+        except NOT_PLAIN:
+            try:
+                packed = fast[1](*[math.nan if value is None else value for value in fast[2](x)])
+            except NOT_PLAIN:
+                return None
+        return packed
+
     def predict(self, x: Any) -> bytes | None:
         """Predict an event of any features.
 
@@ -73,26 +110,27 @@ class SingleRow:
         bytes or None
             Words of its probabilities and its memory. None if it needs `run_batch`: then nothing has changed.
         """
-        if type(x) is not dict:
+        model = self._model
+        if type(x) is not dict or names_of_times(x):
             return None
-        with self._model.lock:
+        with model.lock:
             try:
-                n = self._model.load_any(x)
-            except (TypeError, ValueError):  # a datetime, or refused as a row of a batch
+                n = model.load_listed(x)
+            except (TypeError, ValueError):  # refused as a row of a batch
                 return None
             self._follow()
             self.memory[:] = bytes(len(self.memory))
-            return self.proba.tobytes() + bytes(self.memory) if self._run(n, -1) else None
+            return self.proba.tobytes() + bytes(self.memory) if self._run_listed(n, -1) else None
 
-    def learn_stored(self, x: Any, memory: bytes, label: Any) -> bool:
-        """Learn an event.
+    def learn(self, held: bytes, n_row: int, n_key: int, label: Any) -> bool:
+        """Learn a packed row.
 
         Parameters
         ----------
-        x
-            Its features by name, as they were at its prediction.
-        memory
-            Words that its prediction stored.
+        held
+            All words stored with the event: its row first, the memory of its prediction last.
+        n_row, n_key
+            Number of words of the row, and of bytes of the key.
         label
             Class to learn.
 
@@ -104,44 +142,68 @@ class SingleRow:
         code = self._model.labels.codes.get(label)
         if code is None:
             return False
-        with self._model.lock:
-            n = self._model.load_any(x, learn=True)
+        fast = self._model.fast_path
+        if fast is not self._fast:
+            self._bind(fast)
+        is_learned = n_row == fast[0] and bool(self._learn_row(self.address, held, n_row, n_key, code))
+        if is_learned and self._opening[()]:
+            self._model.add_gaps()
+        return is_learned
+
+    def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
+        """Learn a row of named features with the memory of its prediction; see `learn`."""
+        model = self._model
+        code = model.labels.codes.get(label)
+        if code is None:
+            return False
+        with model.lock:
+            n = model.load_listed(x, learn=True)
             self._follow()
             self.memory[:] = memory
-            return self._run(n, code)
+            return self._run_listed(n, code)
 
-    def _run(self, n_values: int, label: int) -> bool:
-        """Predict the loaded event, or learn it if it has a label."""
-        self._end[1], self._label[0], self._predicts[()] = n_values, label, label < 0
-        is_done = bool(self._run_rows(self._owner, self._batch) == 1)
+    def _run_listed(self, n_values: int, label: int) -> bool:
+        """Predict the loaded row of listed columns, or learn it if it has a label."""
+        self._end[1], self._label_of_listed[0], self._listed.predicts = n_values, label, label < 0
+        is_done = bool(self._run_rows(self._owner, self._listed) == 1)
         if self._opening[()]:
             self._model.add_gaps()
         return is_done
 
     def _follow(self) -> None:
         """Use the memory of the learner, which may have changed."""
-        bound = self._model.buffer, len(self._model.labels.codes)
-        if bound != self._bound:
-            self._bind(*bound)
-            self._bound = bound
+        if (fast := self._model.fast_path) is not self._fast:
+            self._bind(fast)
 
-    def _bind(self, buffer: State, n_classes: int) -> None:
+    def _bind(self, fast: tuple[Any, ...]) -> None:
         from streamsvm.ensemble import vote
         from streamsvm.ensemble.classifier import StreamSVMClassifier
         from streamsvm.online import driver
         from streamsvm.online.batch import one_event
 
-        is_ensemble, rows = isinstance(self._model, StreamSVMClassifier), buffer.rows
+        model, self._fast = self._model, fast
+        k, size, n_values = len(model.labels.codes), model.memory_size, max(fast[0], 0)
+        self.names = tuple(model.columns[:n_values])
+        is_ensemble, rows = isinstance(model, StreamSVMClassifier), fast[3]
         entry = (vote if is_ensemble else driver).ENTRY_POINTS["run_rows"]
         prepare([entry])
-        scores, self.proba = np.full(1, math.nan), np.zeros((1, n_classes))
-        memories = np.zeros((1, self._model.memory_size), np.int64)
-        self._batch = batch = one_event(rows.row, rows.row_columns)
-        batch.bind(scores=scores, proba=self.proba, memory_rows=np.ones(1, np.int64), memories=memories)
-        batch.notes, batch.weights[0] = 1, 1.0
+        self._packed, self._listed = one_event(rows.row, rows.all_rows), one_event(rows.row, rows.row_columns)
+        scores, self.proba, found = np.full(1, math.nan), np.zeros((1, k)), np.zeros(k + size)
+        memories, self.members = found[None, k:].view(np.int64), np.zeros((1, k), np.bool_)
+        covering = State(COVERING)
+        covering.bind(proba=found[None, :k], labels=np.zeros(1, np.int64), members=self.members)
+        own = {"scores": scores, "proba": self.proba, "memory_rows": np.ones(1, np.int64), "memories": memories}
+        for batch in (self._packed, self._listed):
+            batch.bind(codes=self._packed.codes, **own)
+            batch.shared, batch.notes = int(batch is self._packed), 1
+            batch.weights[0], batch.indptr[1] = 1.0, n_values
         # Elements of memory views are read and written faster than those of arrays.
-        self._end, self._label, self._predicts = batch.indptr.data, batch.labels.data, batch.number("predicts").data
-        self.code, self.score = batch.codes.data, scores.data
+        self._end, self._label_of_listed = self._listed.indptr.data, self._listed.labels.data
+        self.code, self.score = self._packed.codes.data, scores.data
         self._opening = rows.number("opening").data
-        self.memory = memories[0].view(np.uint8).data
-        self._owner, self._run_rows = buffer if is_ensemble else rows, entry.compile()
+        self.found, self.memory = (array.view(np.uint8).data for array in (found, found[k:]))
+        self._owner, self._parts = model.buffer if is_ensemble else rows, (rows, self._packed, covering)
+        addresses = [part.address for part in self._parts]  # these must stay where they are
+        self._bound = np.array([*addresses, self._sets, 0, 0])
+        self.binding, self.address = self._bound.data, array_address(self._bound)
+        self._run_rows, self._learn_row = entry.compile(), ENTRY_POINTS["learn_row"].compile()

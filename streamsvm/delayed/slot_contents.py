@@ -141,11 +141,11 @@ class SlotContents:
         found = zip([0, *ends], self.records(slots)["n_key"].tolist(), strict=False)
         return [data[start : start + size].decode("utf-8", "surrogatepass") for start, size in found]
 
-    def free_one(self, slot: int) -> None:
+    def free_one(self, slot: int, n_words: int) -> None:
         """Free the row of a slot that is no longer pending."""
         if self._objects:
             self._objects.pop(slot, None)
-        self.segments.free_of(self.segments.number(slot), int(self.records(slot)["n_words"]))
+        self.segments.free_of(self.segments.number(slot), n_words)
 
     def free(self, slots: Ints) -> None:
         """Free the rows of ascending slots that are no longer pending."""

@@ -35,23 +35,26 @@ class SlotTable:
         self.state = State(kernels.JOIN_TABLE, {"kinds": kernels.N_KINDS})
         self.records: NDArray[Any] = np.zeros(0, RECORD)
         self._table, self._journal = np.zeros(1, np.int64), np.zeros((0, kernels.N_FIELDS), np.int64)
+        self._found = np.zeros(7, np.int64)
         self._bind()
         self.make_room(FIRST_SLOTS, 0)
 
     def _bind(self) -> None:
-        self.state.bind(slots=self.records.view(np.recarray), table=self._table, journal=self._journal)
+        own = {"table": self._table, "journal": self._journal, "found": self._found}
+        self.state.bind(slots=self.records.view(np.recarray), **own)
         self._base, self.address = int(self.state.base), self.state.address
         # Memory views of numbers, which are read faster.
-        self.n_entries, self.next = self.state.number("n_entries").data, self.state.number("next").data
+        views = self.state.number("n_entries").data, self.state.number("next").data, self._found.data
+        self.n_entries, self.next, self.found = views
         single = [entry.compile() for entry in single_join.ENTRY_POINTS.values()]
-        self.is_simple, self.add_event, self.add_label, self.expire_events = single
+        self.is_simple, self.add_event, self.add_label, self.predict_event, self.learn_row, self.expire_events = single
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
     def __getstate__(self) -> dict[str, Any]:
-        views = {"address", "n_entries", "next", *single_join.ENTRY_POINTS}
+        views = {"address", "n_entries", "next", "found", *single_join.ENTRY_POINTS}
         return {name: value for name, value in self.__dict__.items() if name not in views}
 
     @property

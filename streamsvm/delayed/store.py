@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,15 @@ from streamsvm.models.archive import decode_labels, encode_label, read_archive, 
 from streamsvm.models.codec import SavedState, nested, part_of
 from streamsvm.parameters import ParameterError
 
+if TYPE_CHECKING:
+    from streamsvm.delayed.single import SingleRow
+
 _LEAST = 8  # least number of events that must fit
 SPARE = 256  # number of single events and labels that room is made for at a time
 _CLASS = "Segment"
 _SECRET_BYTES = 16
 _EVENT = Struct("5qd")
+_ZEROS = [bytes(-n % 8) for n in range(8)]
 _WORDS = RECORD.itemsize // 8
 
 
@@ -211,6 +215,33 @@ class Store(SlotContents):
                 self._objects[slot] = dict(x)
         return kind
 
+    def predict_one(self, single: SingleRow, row: bytes, key: bytes, time: int, decide: Any) -> int:
+        """Predict, process and store a single event.
+
+        Parameters
+        ----------
+        single
+            The learner, which gets the prediction.
+        row, key, time
+            The event; its row has the values of the first columns of the learner.
+        decide
+            Function that returns the decision and the words to store; None without costs.
+
+        Returns
+        -------
+        int
+            See `single_join.predict_event`.
+        """
+        table, n_key = self.table, len(key)
+        own = key + _ZEROS[n_key & 7]
+        data = self._open(len(row) + len(own))
+        kind: int = table.predict_event(table.address, single.address, row, own, n_key, time, len(data) >> 3)
+        if kind >= 0:
+            found = single.found if decide is None else decide(single)
+            if kind & 1:
+                data += b"".join((row, own, found))
+        return kind
+
     def _open(self, n_bytes: int) -> bytearray:
         """Make room for an event or a label; return the data of the open segment."""
         if not self._spare:
@@ -227,12 +258,13 @@ class Store(SlotContents):
         return self.table.journal
 
     def label_one(self, key: bytes, time: int, label: int) -> int:
-        """Process a single label; return the number of its entry in the journal.
+        """Process a single label; return its kind in the journal.
 
         See `single_join.add_label`.
         """
         self._open(0)
-        found: int = self.table.add_label(self.table.address, padded(key), len(key), time, label)
+        n_key = len(key)
+        found: int = self.table.add_label(self.table.address, key + _ZEROS[n_key & 7], n_key, time, label)
         return found
 
     def _use_secret(self, secret: bytes) -> None:

@@ -174,8 +174,7 @@ class Layouts:
             return {_name(name): value for name, value in json.loads(words.tobytes())}
         names, plain = self.names[layout]
         values = words.tolist() if plain else _values(words.tobytes())
-        there = zip(names, values, strict=True)
-        return {name: value for name, value in there if value == value or not is_absent(value)}
+        return {name: value for name, value in zip(names, values, strict=True) if not is_absent(value)}
 
     def state(self) -> list[Any]:
         """Return the state as JSON values."""

@@ -275,7 +275,7 @@ class EventAdapter:
         self.code, self.score = [code], [score]
         return self.table([shares]).tobytes() if self.with_proba else b""
 
-    def learn_stored(self, x: Any, memory: bytes, label: Any) -> bool:
+    def learn_listed(self, x: Any, memory: bytes, label: Any) -> bool:
         """Learn a single event."""
         self.learn(x, label)
         return True

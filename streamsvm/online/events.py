@@ -14,7 +14,6 @@ from streamsvm.decide.conformal import ConformalSets
 from streamsvm.features.rows import EncodedRows, Floats, Ints
 from streamsvm.features.scaler import CALLBACK, PREDICT, PROBA
 from streamsvm.features.tables import NOT_PLAIN, weight_of
-from streamsvm.features.values import names_of_times
 from streamsvm.locks import locked
 from streamsvm.online import driver
 from streamsvm.online.memory import LearnerMemory
@@ -288,6 +287,14 @@ class EventLearner(LearnerMemory):
         """
         return Encoded(EncodedRows.of_event(*self._space.encode_event(x, learn=False)), np.array([-1]))
 
+    @property
+    def fast_path(self) -> tuple[Any, ...]:
+        """Tuple (number of values, packer, getter, rows) for events on the fast path.
+
+        The number is -1 while there is no fast path. See `KnownFeatures` for packer and getter.
+        """
+        return self._fast
+
     def load_event(self, x: Any) -> Floats | None:
         """Load an event as the current row, if it is on the fast path.
 
@@ -311,7 +318,7 @@ class EventLearner(LearnerMemory):
         names: list[Any] = self._space.names
         return names
 
-    def load_any(self, x: Any, *, learn: bool = False) -> int:
+    def load_listed(self, x: Any, *, learn: bool = False) -> int:
         """Make any event the current row, with a list of its columns.
 
         Parameters
@@ -331,13 +338,7 @@ class EventLearner(LearnerMemory):
         TypeError, ValueError
             For values that cannot be used.
         """
-        if (row := self.load_event(x)) is not None:
-            n = len(row)
-            if self._listed[n - 1] != n - 1:
-                self._listed[:n] = self._rows.all_rows[:n]
-            return n
-        if names_of_times(x):
-            raise TypeError("datetimes become several columns")
+        self._make_room(1)
         columns, values = (self._own_space() if learn else self._space).encode_event(x, learn=learn)
         if learn:
             self._inspect_event(columns, values)

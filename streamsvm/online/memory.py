@@ -178,7 +178,7 @@ class LearnerMemory(RowMethods):
         return bool(getattr(self, "scaling", None) == "rank")
 
     def _replace_fast_path(self) -> None:
-        """Replace the attributes of the fast path."""
+        """Replace the attributes of the fast path, which users compare by identity."""
         self.__dict__.update(self._fast_path(self._rows))
 
     def _fast_path(self, rows: State) -> dict[str, Any]:
@@ -241,6 +241,7 @@ class LearnerMemory(RowMethods):
             self._weight_class(label, code)
             self.labels.add(label)
             self._on_new_sets()
+            self._replace_fast_path()  # users of the fast path notice new classes by it
         return code
 
     def _own_space(self) -> FeatureSpace:
