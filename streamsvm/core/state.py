@@ -222,14 +222,6 @@ class State:
                 word += 1
                 held[word] = size
 
-    def place(self, name: str) -> NDArray[np.int64]:
-        """Return the record words with address and shape of a bound array.
-
-        Saving and writing back these words is faster than a call of `bind`.
-        """
-        word = self.schema.words[name]
-        return self._words[word : word + 1 + self._arrays[name].ndim]
-
     def split(self, name: str) -> NDArray[Any]:
         """Return an array with one axis for each named dimension."""
         entry = self.schema.entries[name]
