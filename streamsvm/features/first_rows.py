@@ -35,6 +35,7 @@ class FirstRows:
         self._due = FIRST_LOOK
         self._columns: list[Ints] = []
         self._values: list[Floats] = []
+        self._packed: list[bytes] = []  # rows after these
         self._reported: set[tuple[str, int]] = set()
 
     @property
@@ -47,13 +48,36 @@ class FirstRows:
 
         The arrays are stored and must not change.
         """
-        n, n_values = self._n + 1, self._n_values + len(values)
-        if n >= min(self._due, MOST_ROWS) or n_values >= MOST_VALUES:
+        if not self._has_counted(len(values)):
             return False
-        self._n, self._n_values = n, n_values
+        self._unpack()
         self._columns.append(columns)
         self._values.append(values)
         return True
+
+    def add_packed(self, packed: bytes) -> bool:
+        """Add the packed values of a row of the first columns; see `add_event`."""
+        if not self._has_counted(len(packed) // 8):
+            return False
+        self._packed.append(packed)
+        return True
+
+    def _has_counted(self, n_values: int) -> bool:
+        """Count a row, unless the rows are then due to be examined."""
+        n, n_values = self._n + 1, self._n_values + n_values
+        if n >= min(self._due, MOST_ROWS) or n_values >= MOST_VALUES:
+            return False
+        self._n, self._n_values = n, n_values
+        return True
+
+    def _unpack(self) -> None:
+        """Move the packed rows to the other rows."""
+        packed, self._packed = self._packed, []
+        if not packed:
+            return
+        sizes = np.array([len(row) // 8 for row in packed], np.int64)
+        self._columns.append(np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes))
+        self._values.append(np.frombuffer(b"".join(packed)))
 
     def add_rows(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
         """Add rows and return the new notices.
@@ -67,6 +91,7 @@ class FirstRows:
         """
         room = max(1, min(MOST_ROWS - self._n, (MOST_VALUES - self._n_values) * len(rows) // max(len(rows.values), 1)))
         rows = rows.part(0, min(len(rows), room))
+        self._unpack()
         columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns.copy()
         self._n += len(rows)
         self._n_values += len(rows.values)

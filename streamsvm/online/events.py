@@ -85,7 +85,8 @@ class EventLearner(LearnerMemory):
                 if (done := self._event(rows.address, packed, code, 1.0)) >= 0:
                     if done:
                         self.add_gaps()
-                    if self._first is not None:
+                    first = self._first
+                    if first is not None and not first.add_packed(packed):
                         self._inspect_event(np.arange(plain_length), np.frombuffer(packed))
                     return
         if self.parts is None:
