@@ -31,7 +31,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 # Modules whose entry points `warmup` compiles, and further ones with `everything`.
 _KERNELS = (
     *("features.ranks", "online.driver", "ensemble.vote", "ensemble.linear", "ensemble.trees"),
-    *("ensemble.naive_bayes", "polytope.kernels"),
+    *("ensemble.forest", "ensemble.naive_bayes", "polytope.kernels"),
     *("budgeted.kernels", "budgeted.vectors", "budgeted.maintenance"),
     *("refit.outliers", "refit.vote_kernels", "refit.frozen_models", "keyed.snapshots"),
 )

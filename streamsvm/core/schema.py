@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-f32, f64, i32, i64, u64 = np.float32, np.float64, np.int32, np.int64, np.uint64
+f32, f64, i16, i32, i64, u64 = np.float32, np.float64, np.int16, np.int32, np.int64, np.uint64
 ANY = (-math.inf, math.inf)
 ALIGNMENT = 64  # bytes: one cache line
 

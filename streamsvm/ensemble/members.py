@@ -15,7 +15,7 @@ from streamsvm.budgeted.classifier import BSGDClassifier
 from streamsvm.core import losses
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.state import State
-from streamsvm.ensemble import codes, linear, naive_bayes, trees
+from streamsvm.ensemble import codes, forest, linear, naive_bayes, trees
 from streamsvm.features.scaler import UNLIMITED
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
@@ -157,6 +157,26 @@ class _TreeMember(Member):
         check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
 
 
+class _ForestMember(Member):
+    entries = tuple(forest.ENTRY_POINTS.values())
+    head_names, inverse_temperature = ("forest",), (1.0,)
+    most_events = forest.STORED
+
+    def n_columns(self, n: int) -> int:
+        return min(n, trees.MOST_COLUMNS)
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return forest.new_forest(self.n_columns(n_columns), n_classes, room, rows)
+
+    def check_restored(self, state: State) -> None:
+        check_bounds("labels of the forest", state.labels, 0, max(min(state.n_classes, state.counts.shape[1]) - 1, 0))
+        check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)
+
+    def refresh(self, state: State) -> None:
+        if not forest.ENTRY_POINTS["refresh"](state):
+            raise ArchiveError("the nodes of the forest are not trees")
+
+
 class _NaiveBayesMember(Member):
     entries = (naive_bayes.ENTRY_POINTS["run_member"],)
     head_names, inverse_temperature = ("gaussian",), (1.0,)
@@ -174,7 +194,7 @@ class _NaiveBayesMember(Member):
 # Kinds of members are immutable, so all ensembles share them.
 _kernel_member: Callable[[int, float, bool], Member] = cache(_KernelMember)
 _polytope_member, _linear_member, _tree_member = cache(_PolytopeMember), cache(_LinearMember), cache(_TreeMember)
-_naive_bayes_member = cache(_NaiveBayesMember)
+_forest_member, _naive_bayes_member = cache(_ForestMember), cache(_NaiveBayesMember)
 
 # Factories of members by name; the argument is the budget.
 MEMBERS: dict[str, Callable[[int], Member]] = {
@@ -185,6 +205,7 @@ MEMBERS: dict[str, Callable[[int], Member]] = {
     "polytope": lambda _: _polytope_member(),
     "linear": lambda _: _linear_member(),
     "trees": lambda _: _tree_member(),
+    "forest": lambda _: _forest_member(),
     "naive-bayes": lambda _: _naive_bayes_member(),
 }
 

@@ -34,8 +34,8 @@ RANKS_WINDOW, RANKS_SPACING = 250, 4
 # Members and budget of each effort.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear", "naive-bayes"), 100),
-    "normal": (("ranks", "standard-large", "linear", "trees", "naive-bayes"), 200),
-    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear", "trees", "naive-bayes"), 200),
+    "normal": (("ranks", "standard-large", "linear", "trees", "forest", "naive-bayes"), 200),
+    "high": (("standard", "ranks", "standard-large", "ranks-large", "linear", "trees", "forest", "naive-bayes"), 200),
 }
 
 

@@ -36,7 +36,7 @@ from streamsvm.online.batch import MINIBATCH, keep_scores, load_cached_row
 STORED, TREES, DEPTH, SAMPLE, TRIED, EDGES = 4096, 64, 4, 2048, 8, 15
 LEAVES = 1 << DEPTH
 # Number of events before the first tree, and between trees while their number grows and later.
-FIRST, EVERY_EARLY, EVERY = 256, 64, 384
+FIRST, EVERY_EARLY, EVERY = 256, 64, 768
 # Step size, and penalty on the squares of the slopes of a leaf.
 RATE, PENALTY = 0.25, 5.0
 # Trees see the first MOST_COLUMNS columns. With more classes than FEW there are no trees.
@@ -99,24 +99,26 @@ def new_trees(n_columns: int, n_classes: int, room: int, rows: State) -> State:
     return state
 
 
-@kernel
-def draw(rng, n):
-    """Draw an integer below n with splitmix64 (Steele, Lea, Flood 2014).
+@inlined
+def draw_bits(rng):
+    """Draw 64 random bits with splitmix64 (Steele, Lea, Flood 2014).
 
-    Parameters
-    ----------
-    rng
-        State of the generator: an array of one uint64.
-    n
-        Upper bound, below 2**32.
+    `rng` is the state of the generator, an array of one uint64.
     """
     rng[0] += uint(0x9E3779B97F4A7C15)
     z = rng[0]
     z = (z ^ (z >> uint(30))) * uint(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> uint(27))) * uint(0x94D049BB133111EB)
-    z ^= z >> uint(31)
-    # Multiplying the high 32 bits by n and shifting is uniform up to n / 2**32.
-    return i64(((z >> uint(32)) * uint(n)) >> uint(32))
+    return z ^ (z >> uint(31))
+
+
+@kernel
+def draw(rng, n):
+    """Draw an integer below n, which is below 2**32.
+
+    Multiplying the high 32 bits by n and shifting is uniform up to n / 2**32.
+    """
+    return i64(((draw_bits(rng) >> uint(32)) * uint(n)) >> uint(32))
 
 
 @inlined
