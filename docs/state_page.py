@@ -10,7 +10,7 @@ from streamsvm.budgeted import expansion
 from streamsvm.core.schema import Array, Number, Schema, SchemaEntry
 from streamsvm.decide import conformal_kernels as sets
 from streamsvm.delayed import label_join as pending
-from streamsvm.ensemble import blend, codes, combined_vote, linear, naive_bayes, trees
+from streamsvm.ensemble import blend, codes, combined_vote, forest, linear, naive_bayes, trees
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.features import scaler as rows
 from streamsvm.online import batch, calibration
@@ -25,6 +25,7 @@ TABLES = {
     expansion.BSGD: "Budgeted kernel machine (`budgeted/expansion.py`)",
     linear.LINEAR: "Linear member of an ensemble (`ensemble/linear.py`)",
     trees.TREES_STATE: "Trees as a member of an ensemble (`ensemble/trees.py`)",
+    forest.FOREST_STATE: "Forest as a member of an ensemble (`ensemble/forest.py`)",
     naive_bayes.NAIVE_BAYES: "Naive Bayes member of an ensemble (`ensemble/naive_bayes.py`)",
     blend.BLEND: "Ensemble (`ensemble/vote.py`)",
     blocks.MINIBATCH: "Minibatch of scaled rows for the members of an ensemble (`online/batch.py`)",

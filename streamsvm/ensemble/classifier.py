@@ -66,7 +66,7 @@ class StreamSVMClassifier(Ensemble):
         classes, 600 raise the accuracy from 23 to 39 %, in 1.4 times the time.
     members
         Names of the members: `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"`, `"trees"`,
-        `"naive-bayes"` and `"polytope"`. None: depends on `effort`.
+        `"forest"`, `"naive-bayes"` and `"polytope"`. None: depends on `effort`.
     vote_window
         Approximate number of recent events over which the vote averages accuracies. With late labels the number is 20
         times as large.
@@ -96,11 +96,13 @@ class StreamSVMClassifier(Ensemble):
     with a learned metric. They use the first 2,048 columns. The linear member uses all columns and is the best one on
     text. With at most 64 columns, its first head is an extended Kalman filter, which needs few events. With at most 16
     classes, the member also treats columns with 3 to about 500 different integers as categories. Boosted trees are
-    fitted to the last 4,096 events: every 384 events, a new tree replaces the oldest of 64. They use the first 128
+    fitted to the last 4,096 events: every 768 events, a new tree replaces the oldest of 64. They use the first 128
     columns and at most 64 classes. A second head of this member votes by the three nearest neighbours among the last
-    256 of these events. `effort="low"` uses neither. Naive Bayes with normal densities of about the last 50 events
-    leads after few labels and soon after changes, for the same columns and classes. Polytopes (see `CPMClassifier`) are
-    optional. Each member has one or more heads, which differ in loss and step size.
+    256 of these events. A forest of eight randomised trees describes the last 16,384 events, for the same columns and
+    classes: it grows with each event, and leads in complex concepts that last. `effort="low"` uses none of these. Naive
+    Bayes with normal densities of about the last 50 events leads after few labels and soon after changes, for the same
+    columns and classes. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ
+    in loss and step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log

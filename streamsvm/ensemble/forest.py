@@ -12,8 +12,8 @@ last for thousands of events.
 Notes
 -----
 Random splits: P. Geurts, D. Ernst, L. Wehenkel, "Extremely randomized trees", Machine Learning 63, 2006. With more than
-two classes, splits are compared by a random partition of the classes into two groups, so that their cost does not depend
-on the number of classes.
+two classes, splits are compared by a random partition of the classes into two groups, so that their cost does not
+depend on the number of classes.
 """
 
 from __future__ import annotations
@@ -223,9 +223,20 @@ def learn(state, label):
         node = state.found[t]
         append(state, t, node, i, label)
         total, n_same = state.totals[t * n_nodes + node], state.counts[t * n_nodes + node, label]
-        if total % SPLIT == 0 and n_same < (total if total <= SAMPLE else total // 2):
-            if state.unused[t] >= 0 or state.n_nodes[t] + 2 <= most_nodes:
-                split(state, t, node)
+        has_nodes = state.unused[t] >= 0 or state.n_nodes[t] + 2 <= most_nodes
+        if has_nodes and is_due(total, n_same):
+            split(state, t, node)
+
+
+@inlined
+def is_due(total, n_same):
+    """Tell whether a leaf is divided, given its number of events and of those of the latest one's class.
+
+    Large leaves often have nearly one class. They are divided less often, and only after an event of another class.
+    """
+    if total <= SAMPLE:
+        return total % SPLIT == 0 and n_same < total
+    return total % SAMPLE == 0 and 4 * n_same < total
 
 
 @kernel

@@ -160,7 +160,7 @@ class Ensemble(base.OnlineClassifier):
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
         """Return the maximum memory of a model, or without arguments its current memory.
 
-        A new model takes about 35 kB and grows during the first 4,096 events. Later only new columns, classes, their
+        A new model takes about 35 kB and grows during the first 16,384 events. Later only new columns, classes, their
         names and labels take more memory.
 
         Parameters
@@ -176,7 +176,7 @@ class Ensemble(base.OnlineClassifier):
         Examples
         --------
         >>> from streamsvm import StreamSVMClassifier
-        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.7e6
+        >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 5.5e6
         True
         """
         columns, classes = self._capacity

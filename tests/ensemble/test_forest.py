@@ -46,7 +46,8 @@ class Oracle:
             node.events.append(i)
             n, n_same = len(node.events), np.sum(self.y[node.events] == self.y[i])
             room = self.n_nodes[t] + 2 <= (i + 1) // PER_NODE
-            if n % SPLIT == 0 and n_same < (n if n <= SAMPLE else n // 2) and room:
+            due = n % SPLIT == 0 and n_same < n if n <= SAMPLE else n % SAMPLE == 0 and 4 * n_same < n
+            if due and room:
                 self.divide(t, node)
 
     def divide(self, t: int, node: Node) -> None:
