@@ -8,7 +8,7 @@ import scipy.sparse
 
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
-from streamsvm.ensemble import blend
+from streamsvm.ensemble import blend, forest
 from streamsvm.ensemble.classifier import EFFORTS
 from streamsvm.ensemble.members import HEADS, MEMBERS
 from streamsvm.ensemble.notes import LAGS
@@ -343,7 +343,7 @@ def test_memory_is_stated_beforehand():
     stated = model.memory_bytes(n_features=40, n_classes=5)
     model.learn_many(X, y)
     assert model.memory_bytes() < stated
-    for _ in range(3):
+    for _ in range(forest.STORED // len(X) + 1):
         model.learn_many(X, y)
     assert model.memory_bytes() == stated
 
