@@ -230,9 +230,10 @@ def learn(state, label):
 
 @inlined
 def is_due(total, n_same):
-    """Tell whether a leaf is divided, given its number of events and of those of the latest one's class.
+    """Tell whether a leaf with this number of events is divided.
 
-    Large leaves often have nearly one class. They are divided less often, and only after an event of another class.
+    `n_same` of them are of the class of the latest one. Large leaves often have nearly one class. They are divided less
+    often, and only after an event of another class.
     """
     if total <= SAMPLE:
         return total % SPLIT == 0 and n_same < total
