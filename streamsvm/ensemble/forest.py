@@ -1,4 +1,4 @@
-"""Member of randomised trees that grow with the stream, over a long window of events.
+"""Member of randomised trees over a long window, which grow with the stream.
 
 Each tree splits all stored events into leaves. A learned event joins one leaf of each tree, and the oldest one leaves
 them. When the number of events of a leaf reaches a multiple of SPLIT and they have different classes, the best of TRIED
@@ -387,7 +387,7 @@ def are_trees(state):
 
 @inlined
 def takes_pair(state, start, n, pair, parent):
-    """Tell whether a pair of nodes exists, has this parent and was not in use, and mark it."""
+    """Tell whether an unmarked pair of nodes has this parent, and mark it."""
     if pair % 2 == 0 or pair + 1 >= n or state.totals[start + pair] > 0:
         return False
     state.totals[start + pair] = 1

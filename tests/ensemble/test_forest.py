@@ -17,7 +17,7 @@ f32 = np.float32
 
 
 def cells(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return events whose class is random by cell of a grid over two columns out of three, with noise."""
+    """Return noisy events whose class is random by cell of two columns of three."""
     rng = np.random.default_rng(0)
     grid, rng = rng.integers(n_classes, size=(8, 8)), np.random.default_rng(seed)
     X = rng.uniform(0.0, 8.0, (n, 3))
@@ -116,7 +116,7 @@ def test_trees_grow_like_those_of_plain_python(n_classes):
 
 @pytest.fixture
 def old() -> StreamSVMClassifier:
-    """Return a forest that has replaced most of its events, and whose concept has changed."""
+    """Return a forest that has replaced events, and whose concept has changed."""
     model = forest()
     for seed in range(2):
         X, y = cells(STORED - 1_000, 3, seed)
