@@ -94,8 +94,9 @@ forest_at, block_at = state_at(FOREST_STATE), state_at(MINIBATCH)
 def new_forest(n_columns: int, n_classes: int, room: int, rows: State) -> State:
     """Create a state with room for a number of events."""
     stored = max(min(room, STORED), 1)
-    sizes = {"stored": stored, "nodes": max(stored // PER_NODE, 1), "columns": n_columns}
-    sizes |= {"classes": n_classes, "few": min(n_classes, FEW)}
+    # Restored events without columns and classes that are not known yet are also read.
+    sizes = {"stored": stored, "nodes": max(stored // PER_NODE, 1), "columns": max(n_columns, 1)}
+    sizes |= {"classes": n_classes, "few": max(min(n_classes, FEW), 1)}
     return State(FOREST_STATE, sizes, parts={"rows": rows})
 
 

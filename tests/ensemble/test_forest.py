@@ -11,6 +11,7 @@ import streamsvm
 from streamsvm import StreamSVMClassifier
 from streamsvm.ensemble.forest import FOREST, LEAST_GAIN, PER_NODE, SAMPLE, SPLIT, STORED, TRIED, draw, draw_bits
 from streamsvm.ensemble.trees import MOST_COLUMNS
+from streamsvm.models.saved import from_state
 from tests.learners import arrays_of
 
 f32 = np.float32
@@ -160,3 +161,14 @@ def test_single_events_equal_rows_while_memory_grows():
         found.append(singly.predict_one(dict(enumerate(x))))
         singly.learn_one(dict(enumerate(x)), label)
     assert found == list(expected)
+
+
+@pytest.mark.parametrize("labels", [[0], [0, 1, 0, 1]])
+def test_a_forest_without_columns_is_restored(labels):
+    model = forest()
+    for label in labels:
+        model.learn_one({}, label)
+    copy = from_state(*model.state())
+    for one in (model, copy):
+        one.learn_one({"a": 1.0}, 0)
+    assert copy.predict_proba_one({"a": 1.0}) == model.predict_proba_one({"a": 1.0})
