@@ -65,7 +65,7 @@ FOREST_STATE = Schema(
         ),
         "parents": Array(
             (f"{FOREST}*nodes",),
-            "parent of a node, or the next pair of unused nodes; -1 for none",
+            "parent of a pair of nodes, or the next pair of unused nodes, at the first of the pair; -1 for none",
             i16,
             start=-1,
             saved=True,
@@ -185,13 +185,12 @@ def remove_oldest(state, i):
 def replace_parent(state, t, node):
     """Remove an empty leaf of tree t: its sibling takes the place of their parent."""
     start, n_stored = t * (state.splits.size // FOREST), state.labels.size
-    parent = state.parents[start + node]
-    pair = state.splits[start + parent] >> COLUMN_BITS
+    pair = node - 1 + node % 2
+    parent = state.parents[start + pair]
     to, sibling = start + parent, start + 2 * pair + 1 - node
     state.splits[to], state.thresholds[to] = state.splits[sibling], state.thresholds[sibling]
     if state.splits[to] >= 0:
-        child = start + (state.splits[to] >> COLUMN_BITS)
-        state.parents[child] = state.parents[child + 1] = parent
+        state.parents[start + (state.splits[to] >> COLUMN_BITS)] = parent
     else:
         state.oldest[to], state.latest[to] = state.oldest[sibling], state.latest[sibling]
         state.totals[to] = state.totals[sibling]
@@ -258,7 +257,7 @@ def split(state, t, node):
         state.n_nodes[t] += 2
     for child in range(pair, pair + 2):
         clear(state, start + child)
-        state.parents[start + child] = node
+    state.parents[start + pair] = node
     i = state.oldest[leaf]
     while i >= 0:
         following = state.next[t * n_stored + i]

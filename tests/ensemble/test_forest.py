@@ -172,3 +172,12 @@ def test_a_forest_without_columns_is_restored(labels):
     for one in (model, copy):
         one.learn_one({"a": 1.0}, 0)
     assert copy.predict_proba_one({"a": 1.0}) == model.predict_proba_one({"a": 1.0})
+
+
+def test_parents_of_second_nodes_are_not_trusted(old):
+    header, arrays = old.state()
+    parents = arrays["1.parents"].copy()
+    parents[:, 2::2] = STORED
+    copy = from_state(header, arrays | {"1.parents": parents})
+    X, y = cells(2_000, 3, seed=2)
+    np.testing.assert_array_equal(old.test_then_train(X, y), copy.test_then_train(X, y))
