@@ -38,6 +38,9 @@ COLUMN_BITS = MOST_COLUMNS.bit_length() - 1
 PRIOR = 0.5
 # Number of events of a leaf by which its split is chosen, and least gain of a split.
 SAMPLE, LEAST_GAIN = 64, 1e-3
+# Number of events of large leaves that may be visited per learned event. It suffices for leaves that grow. A leaf whose
+# number of events stays at a multiple of SAMPLE would be visited at every event.
+VISITED = FOREST * STORED // SAMPLE
 _NODE = (-1.0, STORED)
 
 FOREST_STATE = Schema(
@@ -47,6 +50,9 @@ FOREST_STATE = Schema(
         "n_classes": Number("number of known classes", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
         "n_columns": Number("number of columns that have values", i64, saved=True, bounds=(0.0, MOST_COLUMNS)),
         "n_learned": Number("number of events learned", i64, saved=True, bounds=(0.0, MOST_EVENTS)),
+        "unvisited": Number(
+            "number of events of large leaves that may be visited", i64, saved=True, bounds=(0.0, FOREST * STORED)
+        ),
         "rng": Array((1,), "state of the random numbers", u64, saved=True, bounds=(0.0, 2.0**64)),
         "values": Array(
             ("stored", "columns"), "values of the stored events", f32, saved=True, bounds=(-LARGEST, LARGEST)
@@ -218,13 +224,16 @@ def learn(state, label):
     for j in range(row.size):
         values[uint(i), uint(j)] = row[uint(j)]
     state.n_learned += 1
+    unvisited = state.unvisited = min(state.unvisited + VISITED, FOREST * STORED)
     most_nodes = min(state.n_learned // PER_NODE, n_nodes)  # the room for events must not matter
     for t in range(FOREST):
         node = state.found[t]
         append(state, t, node, i, label)
         total, n_same = state.totals[t * n_nodes + node], state.counts[t * n_nodes + node, label]
         has_nodes = state.unused[t] >= 0 or state.n_nodes[t] + 2 <= most_nodes
-        if has_nodes and is_due(total, n_same):
+        n_visited = total if total > SAMPLE else 0
+        if has_nodes and is_due(total, n_same) and FOREST * n_visited <= unvisited:  # for all trees or for none
+            state.unvisited -= n_visited
             split(state, t, node)
 
 

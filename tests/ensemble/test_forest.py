@@ -10,6 +10,7 @@ import pytest
 import streamsvm
 from streamsvm import StreamSVMClassifier
 from streamsvm.ensemble.forest import FOREST, LEAST_GAIN, PER_NODE, SAMPLE, SPLIT, STORED, TRIED, draw, draw_bits
+from streamsvm.ensemble.members import members_of
 from streamsvm.ensemble.trees import MOST_COLUMNS
 from streamsvm.models.saved import from_state
 from tests.learners import arrays_of
@@ -181,3 +182,16 @@ def test_parents_of_second_nodes_are_not_trusted(old):
     copy = from_state(header, arrays | {"1.parents": parents})
     X, y = cells(2_000, 3, seed=2)
     np.testing.assert_array_equal(old.test_then_train(X, y), copy.test_then_train(X, y))
+
+
+def test_a_leaf_that_no_split_divides_is_not_visited_at_every_event():
+    # In a full store, equal rows keep the number of events of a leaf at a multiple of SAMPLE.
+    X, y = np.ones((STORED + 200, 2)), np.arange(STORED + 200) % 10
+    model = forest()
+    model.test_then_train(X[:STORED], y[:STORED])
+    drawn, n_visits = members_of(model._state)[0].rng, 0
+    for x, label in zip(X[STORED:].tolist(), y[STORED:].tolist(), strict=True):
+        before = int(drawn[0])
+        model.learn_one(dict(enumerate(x)), label)
+        n_visits += int(drawn[0]) != before
+    assert n_visits == 200 // SAMPLE
