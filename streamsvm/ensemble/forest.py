@@ -242,11 +242,11 @@ def is_due(total, n_same):
     """Tell whether a leaf with this number of events is divided.
 
     `n_same` of them are of the class of the latest one. Large leaves often have nearly one class. They are divided less
-    often, and only after an event of another class.
+    often, and only after an event of another class. Two classes that are equally frequent must not prevent this.
     """
     if total <= SAMPLE:
         return total % SPLIT == 0 and n_same < total
-    return total % SAMPLE == 0 and 4 * n_same < total
+    return total % SAMPLE == 0 and 4 * n_same < 3 * total
 
 
 @kernel

@@ -48,7 +48,7 @@ class Oracle:
             node.events.append(i)
             n, n_same = len(node.events), np.sum(self.y[node.events] == self.y[i])
             room = self.n_nodes[t] + 2 <= (i + 1) // PER_NODE
-            due = n % SPLIT == 0 and n_same < n if n <= SAMPLE else n % SAMPLE == 0 and 4 * n_same < n
+            due = n % SPLIT == 0 and n_same < n if n <= SAMPLE else n % SAMPLE == 0 and 4 * n_same < 3 * n
             if due and room:
                 self.divide(t, node)
 
@@ -195,3 +195,11 @@ def test_a_leaf_that_no_split_divides_is_not_visited_at_every_event():
         model.learn_one(dict(enumerate(x)), label)
         n_visits += int(drawn[0]) != before
     assert n_visits == 200 // SAMPLE
+
+
+def test_equal_rows_at_the_start_do_not_prevent_divisions_of_balanced_classes():
+    X, y = cells(2_000, 2)
+    X[:200], y[:200] = 1.0, np.arange(200) % 2
+    model = forest()
+    right = np.array(model.test_then_train(X, y)) == y
+    assert np.mean(right[1_000:]) > 0.7
