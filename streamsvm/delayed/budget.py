@@ -65,7 +65,7 @@ class LabelBudget:
     ...     if budget.wants(max(shares.values(), default=0.0)):
     ...         model.learn_one(x, y)  # somebody was asked
     >>> budget.n_asked, budget.n_seen
-    (108, 1250)
+    (104, 1250)
     """
 
     def __init__(self, share: float, seed: int = 0) -> None:

@@ -88,7 +88,7 @@ class StreamSVMClassifier(Ensemble):
     >>> from streamsvm import StreamSVMClassifier
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.87%
+    Accuracy: 91.19%
 
     Notes
     -----
