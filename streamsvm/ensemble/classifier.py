@@ -101,8 +101,11 @@ class StreamSVMClassifier(Ensemble):
     256 of these events. A forest of eight randomised trees describes the last 16,384 events, for the same columns and
     classes: it grows with each event, and leads in complex concepts that last. `effort="low"` uses none of these. Naive
     Bayes with normal densities of about the last 50 events leads after few labels and soon after changes, for the same
-    columns and classes. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ
-    in loss and step size.
+    columns and classes. If a row has values in at most a quarter of the learned columns, as texts and categories do, it
+    counts the columns of about the last 1,000 events instead, without regard to their values, and uses all columns.
+    This does not apply to rows most of whose columns are in more than half of the events, such as numbers beside one
+    category. Polytopes (see `CPMClassifier`) are optional. Each member has one or more heads, which differ in loss and
+    step size.
 
     **Vote.** Each head votes with its probabilities. Its weight is proportional to exp(100 accuracy), with the accuracy
     over about the last `vote_window` events, so the currently best heads dominate. If classes are imbalanced, the log

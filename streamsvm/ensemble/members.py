@@ -181,11 +181,8 @@ class _NaiveBayesMember(Member):
     entries = (naive_bayes.ENTRY_POINTS["run_member"],)
     head_names, inverse_temperature = ("gaussian",), (1.0,)
 
-    def n_columns(self, n: int) -> int:
-        return min(n, trees.MOST_COLUMNS)
-
     def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
-        return naive_bayes.new_naive_bayes(self.n_columns(n_columns), n_classes, rows)
+        return naive_bayes.new_naive_bayes(n_columns, n_classes, rows)
 
     def check_restored(self, state: State) -> None:
         check_bounds("n_columns", np.array([state.n_columns]), 0, state.row.size)

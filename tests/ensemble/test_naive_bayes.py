@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamsvm import DelayedClassifier, StreamSVMClassifier
-from streamsvm.ensemble.naive_bayes import DECAY, LATE_DECAY, LEAST_TERM, LEAST_VARIANCE
+from streamsvm.ensemble.naive_bayes import DECAY, LATE_DECAY, LEAST_TERM, LEAST_VARIANCE, WORD_DECAY
 from tests.learners import arrays_of
 
 OTHERS = ("standard", "linear")
@@ -89,3 +89,60 @@ def test_counts_of_classes_that_ended_are_0_which_processors_add_fast():
     model = StreamSVMClassifier(members=("naive-bayes",), label_autocorrelation=False)
     model.learn_many(np.random.default_rng(0).normal(size=(4_000, 2)), [2, *np.arange(3_999) % 2])
     assert arrays_of(model)["1.counts"].tolist()[0] == 0.0
+
+
+def topics(n: int) -> tuple[list[dict[str, int]], np.ndarray]:
+    """Return short texts of 600 words, of four topics."""
+    rng = np.random.default_rng(0)
+    y, weights = rng.integers(4, size=n), rng.gamma(0.6, 1.0, (4, 600))
+    draws = [rng.choice(600, 12, p=weights[label] / weights[label].sum()) for label in y]
+    return [{f"w{j}": 1 for j in words} for words in draws], y
+
+
+def test_rows_with_few_of_many_columns_are_sets_of_words():
+    X, y = topics(1_500)
+    models = [StreamSVMClassifier(members=members) for members in (OTHERS, (*OTHERS, "naive-bayes"))]
+    without, with_it = (np.mean(np.array(model.test_then_train(X, y)) == y) for model in models)
+    assert with_it > without + 0.02
+
+
+def test_new_words_in_a_batch_do_not_change_predictions():
+    X, y = topics(300)
+    batch, single = (StreamSVMClassifier(members=("naive-bayes",)) for _ in range(2))
+    _, found = batch.test_then_train(X, y, proba=True)
+    for x, label, proba in zip(X, y.tolist(), found, strict=True):
+        expected = single.predict_proba_one(x)
+        assert {c: p for c, p in zip(batch.classes_, proba, strict=True) if c in expected} == expected
+        single.learn_one(x, label)
+
+
+def test_counts_of_words_decay():
+    X, y = topics(100)
+    X, y = X * 160, np.tile(y, 160)
+    model = StreamSVMClassifier(members=("naive-bayes",))
+    model.learn_many(X, y)
+    state = arrays_of(model)
+    expected = (1.0 - WORD_DECAY ** len(y)) / (1.0 - WORD_DECAY)
+    assert state["1.word_classes"].sum() / model._state.parts["1"].scale == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(state["1.word_sums"].sum(), state["1.word_totals"].sum())
+
+
+def test_numbers_beside_a_category_of_many_values_keep_their_densities():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=1_000)
+    X = rng.normal(size=(3, 6))[y] + rng.normal(size=(1_000, 6))
+    rows = [
+        {**dict(enumerate(x)), "shop": f"s{shop}"} for x, shop in zip(X, rng.integers(200, size=1_000), strict=True)
+    ]
+    model = StreamSVMClassifier(members=("naive-bayes",))
+    assert np.mean(np.array(model.test_then_train(rows, y)) == y) > 0.6  # as words: 0.33
+
+
+def test_weights_that_are_too_small_to_count_add_no_words():
+    X, y = topics(50)
+    model = StreamSVMClassifier(members=("naive-bayes",))
+    model.learn_many(X, y, w=np.full(50, 1e-20))
+    assert model._state.parts["1"].n_words == 0
+    model.learn_many(X, y, w=np.where(np.arange(50) % 2, 1e12, 1.0))
+    state = arrays_of(model)
+    assert model._state.parts["1"].n_words == np.count_nonzero(state["1.word_sums"])
