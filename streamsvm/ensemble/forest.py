@@ -403,6 +403,7 @@ def takes_pair(state, start, n, pair, parent):
     return state.parents[start + pair] == parent
 
 
+@kernel
 def refresh(state):
     """Add the stored events to the leaves of restored trees.
 

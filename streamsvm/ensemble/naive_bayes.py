@@ -134,7 +134,7 @@ def n_present(state, event_rows, m):
 
 @inlined
 def n_words_in(state, event_rows, values, m):
-    """Return how many of m pairs have learned columns if they are a set of words, otherwise 0.
+    """Return how many of m pairs are learned words, 0 if they are no set of words.
 
     Batches have pairs of new names, which the prediction of a single event has not. Missing values are 0.
     """

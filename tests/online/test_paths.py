@@ -509,7 +509,7 @@ def test_predicting_changes_nothing(make):
         (BSGDClassifier, {"class_weight": "even"}, ValueError, "class_weight"),
         (StreamSVMClassifier, {"effort": "most"}, ValueError, "effort"),
         (StreamSVMClassifier, {"members": ()}, TypeError, "members"),
-        (StreamSVMClassifier, {"members": ("forest",)}, ValueError, "members[0]"),
+        (StreamSVMClassifier, {"members": ("woods",)}, ValueError, "members[0]"),
         (StreamSVMClassifier, {"vote_window": 0}, ValueError, "vote_window"),
         (StreamSVMClassifier, {"label_autocorrelation": 1}, TypeError, "label_autocorrelation"),
         (StreamSVMClassifier, {"max_features": 1.5}, TypeError, "max_features"),
