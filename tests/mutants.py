@@ -231,7 +231,8 @@ def interpret() -> None:
     The compilation of a mutant takes up to a minute.
     """
     from streamsvm.core import entry_points, jit
-    from streamsvm.core.state import State, array_address
+    from streamsvm.core.layout import array_address
+    from streamsvm.core.state import State
     from streamsvm.decide import conformal_kernels
     from streamsvm.ensemble import vote
     from streamsvm.online import driver

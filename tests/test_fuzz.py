@@ -37,9 +37,9 @@ def test_ranks_of_a_key_that_are_not_those_of_its_values_are_refused(make):
     held = packer.begin()
     X, y = ring(60)
     held.learner.learn_many(X, y)
+    assert packer.unpack(unseal(seal([*packer.pack(held), b""]))[:-1]).learner.n_events_learned == 60
     state = held.learner.buffer
     ranks = (state.ranks if "ranks" in state.parts else state.rows).ranks
-    assert packer.unpack(unseal(seal([*packer.pack(held), b""]))[:-1]).learner.n_events_learned == 60
     ranks[0, 3] = 9.0
     with raises(KeyStateError, reason="content", named="column 0"):
         packer.unpack(unseal(seal([*packer.pack(held), b""]))[:-1])

@@ -179,6 +179,7 @@ def _read(path: Path) -> NDArray[np.float32] | None:
     with contextlib.suppress(OSError, ValueError, EOFError):
         found: NDArray[np.float32] = np.load(path, allow_pickle=False)
         if found.shape == (GRID, GRID) and found.dtype == np.float32:
+            found.flags.writeable = False
             return found
     return None
 
@@ -203,4 +204,5 @@ def table() -> NDArray[np.float32]:
     np.save(content, computed)
     with contextlib.suppress(OSError):  # the next process computes it again
         write_atomically(path, content.getvalue())
+    computed.flags.writeable = False
     return computed

@@ -15,101 +15,13 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from ctypes import addressof, c_char
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.schema import ALIGNMENT, Array, Number, Schema, _joined, _n_bytes, _split, f64, i64, u64
-
-_Start = c_char * 0
-
-
-def array_address(array: NDArray[Any]) -> int:
-    """Return the address of the first element of an array."""
-    try:
-        buffer: Any = array  # three times as fast as `__array_interface__`
-        return addressof(_Start.from_buffer(buffer))
-    except (TypeError, ValueError):  # the array is read-only or not contiguous
-        return int(array.__array_interface__["data"][0])
-
-
-class _Span(NamedTuple):
-    """Position, shape and declaration of an array in the memory of a state."""
-
-    start: int
-    end: int
-    shape: tuple[int, ...]
-    array: Array
-
-
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """Memory layout of a state for given dimensions.
-
-    Parameters
-    ----------
-    n_bytes
-        Size of the memory.
-    record
-        Initial record, with addresses relative to the start of the memory.
-    addresses
-        Indices of the record words that are addresses.
-    spans
-        Arrays stored in the memory.
-    dims
-        Dimensions, shared by all states with this layout.
-    """
-
-    n_bytes: int
-    record: NDArray[np.int64]
-    addresses: list[int]
-    spans: dict[str, _Span]
-    dims: dict[str, int]
-
-
-@lru_cache(maxsize=1024)
-def _layout(schema: Schema, dims: tuple[tuple[str, int], ...]) -> _Layout:
-    sizes, spans = dict(dims), dict[str, _Span]()
-    record = np.zeros(1, schema.record)
-    for name, number in schema.of(Number):
-        record[name] = number.start
-    words, addresses = record.view(i64), []
-    at = -(-schema.record.itemsize // ALIGNMENT) * ALIGNMENT
-    for name, array in schema.own_arrays.items():
-        shape, word = _joined(array, sizes), schema.words[name]
-        spans[name] = _Span(at, at + math.prod(shape) * array.element.itemsize, shape, array)
-        words[word : word + 1 + len(shape)] = (at, *shape)
-        addresses.append(word)
-        at += _n_bytes(array, sizes)
-    return _Layout(at, words, addresses, spans, sizes)
-
-
-@lru_cache(maxsize=1024)
-def _copies(mine: _Layout, theirs: _Layout) -> tuple[list[tuple[slice, slice]], list[str]]:
-    """Plan a copy between two layouts of a schema.
-
-    Returns
-    -------
-    tuple
-        Byte ranges of arrays that are copied whole, in both memories, and names of arrays that are cut to a common
-        shape or have addresses. Adjacent arrays share a range.
-    """
-    whole: list[tuple[slice, slice]] = []
-    cut = []
-    for name, (start, end, shape, array) in mine.spans.items():
-        other = theirs.spans[name]
-        if shape != other.shape or array.addresses:
-            cut += [name] if other.end > other.start else []
-        elif whole and start - whole[-1][0].stop == other.start - whole[-1][1].stop < ALIGNMENT:
-            whole[-1] = slice(whole[-1][0].start, end), slice(whole[-1][1].start, other.end)
-        else:
-            whole.append((slice(start, end), slice(other.start, other.end)))
-    return whole, cut
-
+from streamsvm.core.layout import Bound, Layout, Placed, aligned_zeros, array_address, copies_between, layout_of
+from streamsvm.core.schema import ALIGNMENT, Array, Number, Schema, _split, f64, i64
 
 _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
 
@@ -140,47 +52,87 @@ class State:
         Substates by name.
     """
 
-    __slots__ = (*("_arrays", "_block", "_floats", "_layout", "_words"), *("address", "schema", "dims", "parts"))
+    __slots__ = (
+        "_block",
+        "_cached",
+        "_floats",
+        "_layout",
+        "_parts",
+        "_placed",
+        "_whole",
+        "_words",
+        "address",
+        "schema",
+    )
 
     schema: Schema
-    dims: dict[str, int]
-    parts: dict[str, State]
     address: int
-    _arrays: dict[str, NDArray[Any]]
     _block: NDArray[np.uint8]
+    _cached: dict[str, Any]  # arrays and substates by name
     _floats: NDArray[np.float64]
-    _layout: _Layout
+    _layout: Layout
+    _parts: dict[str, State] | None  # None for a copy until all are needed
+    _placed: Placed | None
+    _whole: NDArray[np.uint8]
     _words: NDArray[np.int64]
 
     def __init__(
         self, schema: Schema, dims: Mapping[str, int] | None = None, *, parts: Mapping[str, State] | None = None
     ) -> None:
-        layout, own = _layout(schema, tuple((dims or {}).items())), object.__setattr__
+        layout = layout_of(schema, tuple((dims or {}).items()))
         if layout.n_bytes > _most_bytes.get():
             raise ValueError(f"a state of {layout.n_bytes} bytes exceeds the limit of {_most_bytes.get()} bytes")
-        # Zeroed pages occupy no physical memory until they are written.
-        block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
-        first = -array_address(block) % ALIGNMENT
-        block = block[first : first + layout.n_bytes]
-        words = block[: schema.record.itemsize].view(i64)
-        address = array_address(block)
+        substates, memory = dict(parts or {}), aligned_zeros(layout.n_bytes)
+        self._use(schema, layout, memory, memory, substates)
+        words = self._words
         words[:] = layout.record
-        words[layout.addresses] += address
-        own(self, "schema", schema)
-        own(self, "dims", layout.dims)
-        own(self, "parts", dict(parts or {}))
-        own(self, "address", address)
-        own(self, "_layout", layout)
-        own(self, "_block", block)
-        own(self, "_words", words)
-        own(self, "_floats", words.view(f64))
-        own(self, "_arrays", {})
-        for name, part in self.parts.items():
+        words[layout.addresses] += self.address
+        for name, part in substates.items():
             if name in schema.entries:
                 words[schema.words[name]] = part.address
         for name, key, start in schema.array_starts:
             array = self._view(name)
             (array if key is None else array[key])[...] = start
+
+    def _use(
+        self,
+        schema: Schema,
+        layout: Layout,
+        memory: NDArray[np.uint8],
+        whole: NDArray[np.uint8],
+        parts: dict[str, State] | None,
+        placed: Placed | None = None,
+    ) -> None:
+        own, words = object.__setattr__, memory[: schema.record.itemsize].view(i64)
+        own(self, "schema", schema)
+        own(self, "address", array_address(memory))
+        own(self, "_layout", layout)
+        own(self, "_block", memory)
+        own(self, "_whole", whole)
+        own(self, "_placed", placed)
+        own(self, "_parts", parts)
+        own(self, "_words", words)
+        own(self, "_floats", words.view(f64))
+        own(self, "_cached", {**parts} if parts else {})
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Size of each named dimension."""
+        return self._layout.dims
+
+    @property
+    def parts(self) -> dict[str, State]:
+        """Substates by name."""
+        if self._parts is None:
+            assert self._placed is not None
+            object.__setattr__(self, "_parts", {name: getattr(self, name) for name in self._placed.parts})
+        return self._parts  # type: ignore[return-value]
+
+    @property
+    def bound(self) -> dict[str, NDArray[Any]]:
+        """Bound arrays by name."""
+        names = [name for name, array in self.schema.of(Array) if array.external]
+        return {name: getattr(self, name) for name in names if self._words[self.schema.words[name]]}
 
     def _view(self, name: str) -> NDArray[Any]:
         """Return a view of an array."""
@@ -194,17 +146,23 @@ class State:
         return (self._floats if is_float else self._words)[word : word + 1].reshape(())
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._arrays:
-            return self._arrays[name]
+        if name in self._cached:
+            return self._cached[name]
         if name in self.schema.numbers:
             word, is_float = self.schema.numbers[name]
             return (self._floats if is_float else self._words)[word]
-        if name in self.parts:
-            return self.parts[name]
-        if name in self._layout.spans:
-            self._arrays[name] = found = self._view(name)
-            return found
-        raise AttributeError(f"a state of {self.schema.name} has no {name!r}")
+        found = self._view(name) if name in self._layout.spans else self._found(name)
+        if found is None:
+            raise AttributeError(f"a state of {self.schema.name} has no {name!r}")
+        self._cached[name] = found
+        return found
+
+    def _found(self, name: str) -> Any:
+        """Return a substate or bound array of a copy, None if it has none of this name."""
+        if self._placed is None or name not in self._placed.parts:
+            bound = None if self._placed is None else self._placed.bound.get(name)
+            return bound.view(self._whole) if isinstance(bound, Bound) else bound
+        return state_at(self._placed.parts[name], self._whole)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.schema.numbers:
@@ -216,7 +174,7 @@ class State:
         """Bind external arrays: write their addresses and shapes to the record."""
         held, first = self._words.data, self.schema.words  # a memoryview writes elements faster than an array
         for name, array in arrays.items():
-            self._arrays[name], word = array, first[name]
+            self._cached[name], word = array, first[name]
             held[word] = array_address(array)
             for size in array.shape:
                 word += 1
@@ -238,7 +196,7 @@ class State:
         """Copy everything from another state, cut to the dimensions of this one."""
         taken = self.schema.taken
         self._words[taken] = other._words[taken]
-        whole, cut = _copies(self._layout, other._layout)
+        whole, cut = copies_between(self._layout, other._layout)
         for mine, theirs in whole:
             self._block[mine] = other._block[theirs]
         for name in cut:
@@ -321,12 +279,6 @@ class State:
         for key, part in self.parts.items():
             part.restore(arrays, f"{under}{key}.")
 
-    # Words -------------------------------------------------------------------------------------------------------
-
-    def blocks(self) -> list[NDArray[np.uint64]]:
-        """Return the memory of this state and its substates as 8-byte words."""
-        return [state._block.view(u64) for state in self.all()]
-
     def all(self) -> Iterator[State]:
         """Iterate over this state and all substates, depth first."""
         yield self
@@ -354,6 +306,27 @@ class State:
                 for field_ in array.addresses:
                     records[field_] = 0
         return block
+
+
+def state_at(placed: Placed, whole: NDArray[np.uint8]) -> State:
+    """Return the state at a place in the memory of a copy."""
+    state = object.__new__(State)
+    memory = whole[placed.start : placed.start + placed.layout.n_bytes]
+    state._use(placed.schema, placed.layout, memory, whole, None, placed)
+    return state
+
+
+def memory_of(state: State) -> tuple[NDArray[np.uint8], Layout]:
+    """Return the memory of a state without its substates, and its layout."""
+    return state._block, state._layout
+
+
+def place_of(state: State) -> tuple[Placed | None, NDArray[np.uint8]]:
+    """Return the place of a copy, and its memory with all substates.
+
+    The place of other states is None.
+    """
+    return state._placed, state._whole
 
 
 def _rebuild(schema: Schema, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:

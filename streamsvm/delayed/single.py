@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from streamsvm.core.layout import array_address
 from streamsvm.core.precompile import prepare
-from streamsvm.core.state import State, array_address
+from streamsvm.core.state import State
 from streamsvm.decide.conformal_kernels import COVERING
 from streamsvm.delayed.single_join import ENTRY_POINTS, SETS
 from streamsvm.features.tables import NOT_PLAIN

@@ -105,7 +105,7 @@ class Key:
     def _take(self, x: dict[Any, Any], label: Any, result: dict[str, Any]) -> None:
         """Predict an event, then learn it if it has a label."""
         keyed = self._keyed
-        prediction, score, shares = self.model.learner.answer_one(x)
+        prediction, score, shares = keyed.packer.answer_one(self.model, x)
         if keyed.prior is not None:
             together = self._together(x, shares)
             prediction = max(together, key=together.__getitem__, default=None)
@@ -161,8 +161,7 @@ class Key:
         if late and keyed.prior is not None:
             # The vote learns from current probabilities, but this must not count as a prediction.
             self._together(x, learner.peek_proba_many([x])[0].tolist())
-        self.model = keyed.packer.ready(self.model, x, label)
-        self.model.learner.learn_one(x, label)
+        keyed.packer.learn_one(self.model, x, label)
         keyed.counts["learned"] += 1
         if keyed.prior is not None:
             self.vote.learn(label)

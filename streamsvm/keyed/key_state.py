@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from streamsvm.models import ArchiveError
 
 MAGIC = b"svmk"
-VERSION = 3
+VERSION = 4
 _HEAD, _LENGTHS = struct.Struct("<4sHI"), struct.Struct("<5I")
 _START = _HEAD.size + _LENGTHS.size
 

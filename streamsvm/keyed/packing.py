@@ -17,13 +17,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.notices import Notices
+from streamsvm.core.schema import Number
 from streamsvm.core.state import State
+from streamsvm.core.template import Template
 from streamsvm.features.known_features import logger
 from streamsvm.keyed.key_state import KeyStateError
 from streamsvm.keyed.snapshots import Snapshots
@@ -32,9 +34,11 @@ from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.saving import encode_param
 from streamsvm.parameters import ParameterError, ParameterTypeError
 
-# Maximum memory of the learners of cached schemas, and of free learners. Free learners are reused, because creating one
-# takes ten times as long as loading a state. A checkpoint releases all learners used since the last one.
-SCHEMA_BYTES, FREE_BYTES = 64 << 20, 128 << 20
+# Maximum memory of cached schemas with their learners. Learners are reused, because creating one takes about as long as
+# loading a state. A checkpoint releases all learners used since the last one.
+CACHE_BYTES = 192 << 20
+# Maximum number of predictions of an untrained key without memory of its own.
+MOST_BLANK = 64
 # Maximum number of cached first events.
 MOST_FIRST = 1024
 # Bytes of the hash of a setting.
@@ -53,13 +57,32 @@ class KeySchema:
     data
         The schema section of a state.
     learner
-        An untrained learner with these columns and labels, used only as a template.
+        An untrained learner with these columns and labels. The learners of keys are copies.
+    free
+        Learners that are not in use, by the arrangement of their memory. Schemas with equal arrangements share them.
     """
 
-    def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
-        self.data, self.learner = data, learner
+    def __init__(
+        self, data: bytes, learner: OnlineClassifier, free: dict[tuple[Any, ...], list[OnlineClassifier]]
+    ) -> None:
+        self.data, self._learner = data, learner
         self.extent, self.capacity = learner.schema_size, learner.capacity
-        self.snapshots, self.n_bytes = Snapshots(learner.buffer), learner.buffer.n_bytes
+        self.template = Template(learner.buffer)
+        self.snapshots, self.n_bytes = Snapshots(self.template), self.template.n_bytes
+        self.free = free.setdefault((self.n_bytes, *(each.layout for each in self.template.placed.all())), [])
+
+    def new(self) -> OnlineClassifier:
+        """Return an untrained learner."""
+        return self._learner.twin_with(self.template.copy())
+
+    def free_learner(self) -> OnlineClassifier | None:
+        """Return a free learner, untrained again, if there is one."""
+        if not self.free:
+            return None
+        learner = self.free.pop()
+        self.template.reset(learner.buffer)
+        learner.share_schema(self._learner)
+        return learner
 
 
 @dataclass(slots=True, eq=False)
@@ -72,15 +95,19 @@ class KeyModel:
         The learner.
     schema
         The columns and labels of the learner when it was last packed or unpacked.
+    n_blank
+        For a learner that predicts for all untrained keys, the number of predictions of this key; else -1.
     """
 
     learner: OnlineClassifier
     schema: KeySchema
+    n_blank: int = -1
 
     @property
     def has_grown(self) -> bool:
-        """Whether the learner has names or labels that its schema lacks."""
-        return self.schema.extent != self.learner.schema_size
+        """Whether the learner has names, labels or memory that its schema lacks."""
+        schema, learner = self.schema, self.learner
+        return schema.extent != learner.schema_size or schema.capacity != learner.capacity
 
 
 class Packer:
@@ -109,7 +136,6 @@ class Packer:
     >>> for i in range(100):
     ...     own.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
     >>> sections = packer.pack(own)
-    >>> packer.release(own)
     >>> sum(map(len, sections)) < 1_000, packer.unpack(sections).learner.predict_one({"size": 1.0})
     (True, 'large')
     """
@@ -128,48 +154,70 @@ class Packer:
                 "model, and use `prior_model` for a common prior model",
             )
         self._class, self._params = type(model), model._get_params()
+        self.schemas: OrderedDict[bytes, KeySchema] = OrderedDict()
+        self._free: dict[tuple[Any, ...], list[OnlineClassifier]] = {}
+        self._cached_bytes = 0
+        self._notices = Notices(logger)  # each warning is given once for all keys
+        self._nothing = self._schema(model.schema())
         self.settings: dict[str, Any] = {"class": self._class.__name__, TABLES: _tables(model.buffer)}
         self.settings |= {name: encode_param(value) for name, value in self._params.items()}
         self._digests = {name: _digest([name, value], _DIGEST) for name, value in self.settings.items()}
         self._settings = b"".join(self._digests.values())
-        self.schemas: OrderedDict[bytes, KeySchema] = OrderedDict()
-        self.free: dict[tuple[int, int], list[KeyModel]] = defaultdict(list)
-        self._schema_bytes = self._free_bytes = 0
-        self._notices = Notices(logger)  # each warning is given once for all keys
-        self._nothing = self._schema(model.schema())
-        # An untrained learner has no columns, so every prediction leaves the same memory. If this equals the memory
-        # before the prediction, one blank learner serves all untrained keys.
-        blank = KeyModel(self._nothing.learner.empty_twin(), self._nothing)
-        blank.learner.predict_one({})
-        snapshots = self._nothing.snapshots
-        self._blank = blank if snapshots.take(blank.learner.blocks) == snapshots.empty else None
+        self._blank = self._nothing.new()
         self._first: dict[Any, bytes] = {}
 
-    def begin(self) -> KeyModel:
-        """Return an untrained learner."""
-        return self._load(self._nothing, self._nothing.snapshots.empty, b"")
+    def begin(self, n_blank: int = 0, schema: KeySchema | None = None) -> KeyModel:
+        """Return an untrained learner after a number of predictions.
+
+        An untrained learner has no columns, so every event leaves the same memory.
+        """
+        schema = schema or self._nothing
+        learner = self._untrained(schema)
+        for _ in range(n_blank):
+            learner.answer_one({})
+        return KeyModel(learner, schema)
 
     def blank(self) -> KeyModel:
-        """Return the learner that predicts for untrained keys; see `ready` for learning."""
-        return self._blank or self.begin()
+        """Return a model whose learner predicts for all untrained keys."""
+        return KeyModel(self._blank, self._nothing, 0)
 
-    def ready(self, model: KeyModel, x: dict[Any, Any], label: Any) -> KeyModel:
-        """Return the learner of a key, a separate one from its first learned event on.
-
-        First events of different keys usually have equal columns. The schema of this event is then cached, and a free
-        learner with enough capacity is often available.
+    def answer_one(self, model: KeyModel, x: dict[Any, Any]) -> tuple[Any, float | None, Sequence[float]]:
+        """Predict an event, see `OnlineClassifier.answer_one`.
 
         Parameters
         ----------
         model
-            The current learner of the key.
-        x, label
-            The event to learn next.
+            The model of the key.
+        x
+            Features by name.
         """
-        if model is not self._blank:
-            return model
-        schema = self._first_schema(x, label) or self._nothing
-        return self._load(schema, schema.snapshots.empty, b"")
+        found = model.learner.answer_one(x)
+        if model.n_blank >= 0:
+            model.n_blank += 1
+            if model.n_blank == MOST_BLANK:
+                self._own(model)
+        return found
+
+    def learn_one(self, model: KeyModel, x: dict[Any, Any], label: Any) -> None:
+        """Learn an event; a key has a learner of its own from its first one on.
+
+        First events of different keys usually have equal columns. The schema of this event is then cached.
+
+        Parameters
+        ----------
+        model
+            The model of the key.
+        x, label
+            The event.
+        """
+        if model.n_blank >= 0:
+            self._own(model, self._first_schema(x, label))
+        model.learner.learn_one(x, label)
+
+    def _own(self, model: KeyModel, schema: KeySchema | None = None) -> None:
+        """Give a key that has none a learner of its own."""
+        own = self.begin(model.n_blank, schema)
+        model.learner, model.schema, model.n_blank = own.learner, own.schema, -1
 
     def unpack(self, sections: Sequence[bytes]) -> KeyModel:
         """Restore the learner of a key; call `release` when it is no longer needed.
@@ -188,11 +236,14 @@ class Packer:
         if settings != self._settings:
             self._check_settings(settings)
         try:
-            model = self._load(self._schema(data), packed, counts)
-            model.learner.check_buffer()
+            schema = self._schema(data)
+            learner = self._untrained(schema)
+            schema.snapshots.put(learner.buffer, packed)
+            learner.restore_counts(counts)
+            learner.check_buffer()
         except CORRUPT_ERRORS as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
-        return model
+        return KeyModel(learner, schema)
 
     def _check_settings(self, settings: bytes) -> None:
         """Raise an error unless a state has these settings, in any order."""
@@ -223,10 +274,17 @@ class Packer:
         TypeError
             If a label or feature name has a type that cannot be saved.
         """
+        if model.n_blank >= 0:
+            own = self.begin(model.n_blank)
+            sections = self.pack(own)
+            self.release(own)
+            return sections
         learner = model.learner
         if model.has_grown:
             model.schema = self._schema(learner.schema())
-        memory = model.schema.snapshots.take(learner.blocks)
+            if not model.schema.template.fits(learner.buffer):
+                learner.use_memory(model.schema.template.copy(), model.schema.capacity)
+        memory = model.schema.snapshots.take(learner.buffer)
         return [self._settings, model.schema.data, learner.counts(), memory]
 
     def release(self, model: KeyModel) -> None:
@@ -237,12 +295,12 @@ class Packer:
         model
             The learner, which must not be used afterwards.
         """
-        if model is self._blank or model.has_grown:
+        schema = model.schema
+        if model.n_blank >= 0 or model.has_grown or self.schemas.get(schema.data) is not schema:
             return
-        self.free[model.schema.capacity].append(model)
-        self._free_bytes += model.schema.n_bytes
-        while self._free_bytes > FREE_BYTES:
-            self._free_bytes -= max(self.free.values(), key=len).pop().schema.n_bytes
+        if self._cached_bytes + schema.n_bytes <= CACHE_BYTES:
+            schema.free.append(model.learner)
+            self._cached_bytes += schema.n_bytes
 
     def __reduce__(self) -> Any:
         # Engines send packers to their workers, without the caches.
@@ -254,13 +312,24 @@ class Packer:
         """Return the schema of a section, cached."""
         found = self.schemas.get(data)
         if found is None:
-            found = self.schemas[data] = KeySchema(data, self._class(**self._params).with_schema(data, self._notices))
-            self._schema_bytes += found.n_bytes
-            while self._schema_bytes > SCHEMA_BYTES and len(self.schemas) > 2:
-                self._schema_bytes -= self.schemas.popitem(last=False)[1].n_bytes
+            learner = self._class(**self._params).with_schema(data, self._notices)
+            found = self.schemas[data] = KeySchema(data, learner, self._free)
+            self._cached_bytes += found.n_bytes
+            while self._cached_bytes > CACHE_BYTES and len(self.schemas) > 2:
+                oldest = self.schemas.popitem(last=False)[1]
+                self._cached_bytes -= (1 + len(oldest.free)) * oldest.n_bytes
+                oldest.free.clear()
         else:
             self.schemas.move_to_end(data)
         return found
+
+    def _untrained(self, schema: KeySchema) -> OnlineClassifier:
+        """Return an untrained learner, which may be a free one."""
+        learner = schema.free_learner()
+        if learner is None:
+            return schema.new()
+        self._cached_bytes -= schema.n_bytes
+        return learner
 
     def _first_schema(self, x: dict[Any, Any], label: Any) -> KeySchema | None:
         """Return the schema after a first event, None unless names and values are simple.
@@ -272,9 +341,9 @@ class Packer:
             return None
         data = self._first.get((names, type(label), label))
         if data is None:
-            if not set(map(type, names)) <= {str} or len(names) > self._nothing.learner.max_features:
+            learner = self._nothing.new()
+            if not set(map(type, names)) <= {str} or len(names) > learner.max_features:
                 return None
-            learner = self._nothing.learner.empty_twin()
             learner.learn_one(x, label)
             data = learner.schema()
             if len(self._first) == MOST_FIRST:
@@ -282,24 +351,13 @@ class Packer:
             self._first[names, type(label), label] = data
         return self._schema(data)
 
-    def _load(self, schema: KeySchema, packed: bytes, counts: bytes) -> KeyModel:
-        """Return a learner with this schema and memory."""
-        if free := self.free[schema.capacity]:
-            model = free.pop()
-            self._free_bytes -= model.schema.n_bytes
-        else:
-            model = KeyModel(schema.learner.empty_twin(), schema)
-        if model.schema is not schema:
-            model.learner.share_schema(schema.learner)
-            model.schema = schema
-        schema.snapshots.put(model.learner.blocks, packed)
-        model.learner.restore_counts(counts)
-        return model
-
 
 def _tables(state: State) -> str:
-    """Return a hash of the schemas of a state."""
-    return _digest(sorted({(each.schema.name, each.schema.digest) for each in state.all()}), 8).hex()
+    """Return a hash of the schemas of a state, with their start values."""
+    schemas = [each.schema for each in state.all()]
+    numbers = {(schema.name, name, number.start) for schema in schemas for name, number in schema.of(Number)}
+    tables = {(schema.name, schema.digest, repr(schema.array_starts)) for schema in schemas}
+    return _digest([sorted(tables), sorted(numbers)], 8).hex()
 
 
 def _digest(content: Any, size: int) -> bytes:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamsvm.core.entry_points import EntryPoint
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.core.template import Template
 from streamsvm.decide.conformal import AllSets, callback_address
 from streamsvm.features import ranks
 from streamsvm.features.first_rows import FirstRows
@@ -28,6 +29,13 @@ from streamsvm.online.row_methods import RowMethods
 
 # Initial room for events, and its growth: a move takes as long as 50 events.
 FIRST_ROOM, GROWTH = 4, 4
+# Templates of empty states by class, settings, capacity and room; None after the first one, which is not a copy.
+_templates: dict[Any, Template | None] = {}
+_MOST_TEMPLATES, _LARGEST_TEMPLATE = 64, 1 << 20
+# Types of settings that are compared. A learner with settings of other types has no template.
+_COMPARED = (int, float, str, type(None), np.generic)
+# Attributes that do not change an empty state.
+_OTHERS = frozenset({"labels", "categories", "class_weight"})
 
 
 class LearnerMemory(RowMethods):
@@ -69,7 +77,26 @@ class LearnerMemory(RowMethods):
 
     def _fresh_state(self) -> State:
         """Return an empty state of the current capacity."""
-        return self._new_state(*self._capacity, room=self._room)
+        return self._empty_state(self._capacity, self._room)
+
+    def _empty_state(self, capacity: tuple[int, int], room: int) -> State:
+        """Return an empty state, from the third one with equal settings on a copy."""
+        settings = {name: value for name, value in self.__dict__.items() if name[0] != "_" and name not in _OTHERS}
+        settings["is_balanced"] = getattr(self, "class_weight", None) == "balanced"
+        if not all(isinstance(value, _COMPARED) or name == "members" for name, value in settings.items()):
+            return self._new_state(*capacity, room=room)
+        key = type(self), tuple(settings.items()), capacity, room
+        found = _templates.get(key)
+        if found is not None:
+            return found.copy()
+        state = self._new_state(*capacity, room=room)
+        if key not in _templates:
+            if len(_templates) >= _MOST_TEMPLATES:
+                _templates.clear()
+            _templates[key] = None
+        elif state.n_bytes <= _LARGEST_TEMPLATE:
+            _templates[key] = Template(state)
+        return state
 
     def _make_room(self, n: int) -> None:
         """Allocate memory for n more events, and for columns of interrupted calls."""
@@ -84,7 +111,7 @@ class LearnerMemory(RowMethods):
 
     def _move(self, capacity: tuple[int, int], room: int) -> None:
         """Move the state to memory of this capacity."""
-        state = self._new_state(*capacity, room=room)
+        state = self._empty_state(capacity, room)
         state.take(self._state)
         self._use(state, _capacity=capacity, _room=room)
 
@@ -250,31 +277,33 @@ class LearnerMemory(RowMethods):
             self._space, self._shares_space = self._space.copy(), False
         return self._space
 
-    def empty_twin(self) -> Self:
-        """Return a learner with equal parameters and schema and an untrained memory.
+    def twin_with(self, state: State) -> Self:
+        """Return a learner with equal parameters and schema.
 
-        The caller overwrites the memory.
+        Parameters
+        ----------
+        state
+            Its memory, of equal capacity.
         """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
-        twin._room = UNLIMITED  # may be larger than the number of learned rows
-        twin._use(twin._fresh_state())
-        twin.share_schema(self)
+        twin._shares_space, twin.labels = True, self.labels.copy()
+        twin._use(state)
         return twin
 
-    def share_schema(self, other: LearnerMemory) -> None:
-        """Use the columns and labels of another learner of equal capacity.
+    def use_memory(self, state: State, capacity: tuple[int, int]) -> None:
+        """Move the learned state to other memory.
 
         Parameters
         ----------
-        other
-            The other learner.
+        state
+            The memory, which is overwritten.
+        capacity
+            Its number of columns and classes.
         """
-        self._space, self._shares_space = other._space, True
-        self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
-        self.labels.many_at = 0
-        self._replace_fast_path()
+        state.take(self._state)
+        self._use(state, _capacity=capacity)
 
 
 def capacity_for(n: int) -> int:

@@ -41,15 +41,6 @@ _NO_COUNTS = {"n_refused": 0, "many_classes_at": 0, "watched": []}
 class SavedLearner(EventLearner):
     """A learner that can be saved and copied, adopts models, and shares its schema."""
 
-    blocks: list[NDArray[np.uint64]]
-    """The memory as 8-byte words, see `State.blocks`.
-
-    A learner that grows gets another memory.
-    """
-
-    def _use(self, state: State, **changes: Any) -> None:
-        super()._use(state, blocks=state.blocks(), **changes)
-
     @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the learner as a JSON header and arrays.
@@ -183,7 +174,7 @@ class SavedLearner(EventLearner):
     def _shared_state(self) -> dict[str, Any]:
         """Return the attributes of the learner without copying."""
         state = dict(self.__dict__)
-        views = ("_rows", "_row", "_listed", "_proba", "_proba_view", "_n_classes_view", "blocks")
+        views = ("_rows", "_row", "_listed", "_proba", "_proba_view", "_n_classes_view")
         for name in (*views, "_fast", "_fill", "_view", "_lock"):
             del state[name]
         return state
@@ -256,6 +247,21 @@ class SavedLearner(EventLearner):
             self._weight_class(label, code)
         self._replace_fast_path()
         return self
+
+    def share_schema(self, other: SavedLearner) -> None:
+        """Use the columns and labels of an untrained learner, and reset all counts.
+
+        Call this after the memory was replaced by that of an equal learner.
+
+        Parameters
+        ----------
+        other
+            The other learner.
+        """
+        if self._space is not other._space or len(self.labels) > len(other.labels) or self._has_counted:
+            self._space, self._shares_space, self._capacity = other._space, True, other._capacity
+            self.labels, self._n_prepared = other.labels.copy(), other._n_prepared
+            self._replace_fast_path()
 
     def check_buffer(self) -> None:
         """Check the memory after it was replaced, and update derived values.

@@ -11,7 +11,7 @@ import pytest
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyStateError, packing
 from streamsvm.keyed.key_state import VERSION, seal, unseal
-from streamsvm.keyed.packing import Packer
+from streamsvm.keyed.packing import MOST_BLANK, Packer
 from streamsvm.parameters import ParameterError
 from tests.errors import raises
 
@@ -98,17 +98,17 @@ def test_a_first_event_is_learned_as_by_a_separate_model():
     firsts += [({1: 1.0}, 0), ({True: 1.0}, 0), ({}, 0)]
     firsts += [({"a": value, "b": 1.0}, 0) for value in (float("nan"), "red")]
     for x, label in firsts:
-        alone, held = CPMClassifier(class_weight={1: 3.0}), packer.ready(packer.blank(), x, label)
-        for learner in (held.learner, alone):
-            learner.learn_one(x, label)
-            learner.learn_one(x, label)
+        alone, held = CPMClassifier(class_weight={1: 3.0}), packer.blank()
+        for _ in range(2):
+            packer.learn_one(held, x, label)
+            alone.learn_one(x, label)
         assert content(held.learner) == content(alone)
         packer.release(held)
 
 
 def test_few_learners_rest(monkeypatch):
     """Only the latest learners are kept; others are unpacked again."""
-    monkeypatch.setattr("streamsvm.keyed.packing.SCHEMA_BYTES", 1)
+    monkeypatch.setattr("streamsvm.keyed.packing.CACHE_BYTES", 1)
     packer, states = Packer(CPMClassifier()), []
     for i in range(10):
         held = packer.begin()
@@ -247,9 +247,90 @@ def test_labels_that_cannot_be_saved_are_refused():
 
 def test_the_memory_of_free_learners_is_bounded(monkeypatch):
     packer = Packer(CPMClassifier(n_faces=2))
-    n_bytes = packer.begin().schema.n_bytes
-    monkeypatch.setattr("streamsvm.keyed.packing.FREE_BYTES", 10 * n_bytes)
     helds = [packer.begin() for _ in range(40)]
+    schema = helds[0].schema
+    monkeypatch.setattr("streamsvm.keyed.packing.CACHE_BYTES", 11 * schema.n_bytes)
     for held in helds:
         packer.release(held)
-    assert sum(map(len, packer.free.values())) == 10
+    assert len(schema.free) == 10
+    assert packer.begin().learner in [held.learner for held in helds]
+
+
+@pytest.mark.parametrize("with_texts", [True, False])
+@pytest.mark.parametrize("n", [3, MOST_BLANK + 3])
+@pytest.mark.parametrize("name", ["polytopes", "low"])
+def test_predictions_before_the_first_label_are_counted_as_by_a_separate_model(name, n, with_texts):
+    """Untrained keys share a learner; a first label repeats their predictions."""
+    packer, alone = Packer(LEARNERS[name]), LEARNERS[name].clone()
+    held, packed = packer.blank(), packer.blank()
+    for i, (x, y) in enumerate(events(n + 20)):
+        if not with_texts:
+            x = {column: float(x[column]) for column in ("size", "flag")}
+        for model in (held, packed):
+            found = packer.answer_one(model, x)
+            assert found[:2] == alone.answer_one(x)[:2] if model is held else found
+        packed = packer.unpack(packer.pack(packed))
+        if i >= n:
+            for model in (held, packed):
+                packer.learn_one(model, x, y)
+            alone.learn_one(x, y)
+    assert content(held.learner) == content(packed.learner) == content(alone)
+
+
+def test_a_new_key_has_no_counts_of_the_key_before_it():
+    """Learners are used again; their counts are not in the memory that is reset."""
+    packer = Packer(CPMClassifier(max_features=2))
+    one, x = packer.blank(), {"a": 1.0, "b": 2.0}
+    packer.learn_one(one, x, "yes")
+    with pytest.warns(RuntimeWarning, match="all 2 columns"):
+        packer.learn_one(one, x | {"c": 3.0}, "yes")
+    assert one.learner.counts()
+    packer.pack(one)
+    packer.release(one)
+    other, alone = packer.blank(), CPMClassifier(max_features=2)
+    packer.learn_one(other, x, "yes")
+    alone.learn_one(x, "yes")
+    assert other.learner is one.learner
+    assert content(other.learner) == content(alone)
+
+
+def test_learners_of_schemas_that_left_the_cache_are_not_counted(monkeypatch):
+    packer, helds = Packer(CPMClassifier()), []
+    monkeypatch.setattr("streamsvm.keyed.packing.CACHE_BYTES", 8 * packer.begin().schema.n_bytes)
+    for i in range(30):
+        helds.append(packer.blank())
+        packer.learn_one(helds[-1], {f"of {i}": 1.0}, "yes")
+    for held in helds:
+        packer.release(held)
+    for _ in range(30):
+        packer.release(packer.begin())
+    kept = list(packer.schemas.values())
+    n_free = sum(map(len, {id(schema.free): schema.free for schema in kept}.values()))
+    assert packer._cached_bytes == (len(kept) + n_free) * kept[0].n_bytes
+
+
+def test_free_learners_serve_keys_with_other_columns_of_equal_number():
+    packer, model = Packer(CPMClassifier(class_weight={"no": 3.0})), CPMClassifier(class_weight={"no": 3.0})
+    one, other = packer.blank(), packer.blank()
+    packer.learn_one(one, {"a": 1.0, "b": 2.0}, "yes")
+    packer.pack(one)
+    packer.release(one)
+    for label in ("no", "yes"):
+        packer.learn_one(other, {"c": 3.0, "d": 5.0}, label)
+        model.learn_one({"c": 3.0, "d": 5.0}, label)
+    assert other.learner is one.learner
+    assert content(other.learner) == content(model)
+
+
+def test_a_label_of_one_key_is_not_known_to_the_next_one():
+    packer, x = Packer(CPMClassifier()), {"a": 1.0, "b": 2.0}
+    one = packer.blank()
+    packer.learn_one(one, x, "yes")
+    packed = packer.pack(one)
+    packer.learn_one(one, x, "no")
+    packer.pack(one)
+    packer.release(one)
+    other = packer.unpack(packed)
+    assert other.learner is one.learner
+    assert other.learner.classes_ == ["yes"]
+    assert packer.pack(other) == packed

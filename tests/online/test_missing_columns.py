@@ -143,8 +143,7 @@ def test_states_of_keys(make):
         predicted = own.predict_one(x)
         assert answers[0]["prediction"] == model.learner.predict_one(x) == predicted
         own.learn_one(x, label)
-        model = packer.ready(model, x, label)
-        model.learner.learn_one(x, label)
+        packer.learn_one(model, x, label)
         packed = packer.pack(model)
         packer.release(model)
     assert_same_knowledge(packer.unpack(packed).learner, own)
