@@ -101,9 +101,11 @@ class Proxy:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for one in (self._server, *self._sockets):
-            _close(one)
+            _end(one)
         for thread in self._threads:
             thread.join()
+        for one in (self._server, *self._sockets):
+            one.close()
         assert not self._wrong, self._wrong
 
     @contextlib.contextmanager
@@ -178,7 +180,7 @@ class Proxy:
             self._wrong.append(error)
         finally:
             for one in sockets:
-                _close(one)
+                _end(one)
 
     def _rewritten(self, port: int) -> int:
         return self.port if port == self.broker[1] else port
@@ -247,7 +249,7 @@ def _send(target: socket.socket, frame: bytes, piece: int = 1 << 30) -> None:
             time.sleep(0.001)
 
 
-def _close(one: socket.socket) -> None:
+def _end(one: socket.socket) -> None:
+    """End a connection, but keep its descriptor, which threads may still read."""
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
-    one.close()
